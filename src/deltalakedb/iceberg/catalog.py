@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,13 +19,13 @@ from deltalakedb.exceptions import (
 from deltalakedb.iceberg import statements
 from deltalakedb.iceberg.delta.delta_lists import DeltaLists, StaleStateError
 from deltalakedb.iceberg.delta.delta_tables import DeltaState, DeltaTables
+from deltalakedb.iceberg.group_commits import ChangeRequest, commit_together, keep_version
 from deltalakedb.iceberg.metadata_files import delete_old_files
-from deltalakedb.iceberg.statements import Step, TableChange, no_such
-from deltalakedb.runtime.backoff import Backoff
+from deltalakedb.iceberg.statements import ASSERT_CREATE, Step, TableChange, no_such
+from deltalakedb.iceberg.turns import ATTEMPTS, LOST_RACES, Turns
 from deltalakedb.store import registry
 from deltalakedb.store.iceberg import (
     VersionCache,
-    committed_version,
     names_in,
     read_iceberg_version,
     referenced_snapshots,
@@ -35,7 +33,7 @@ from deltalakedb.store.iceberg import (
 from deltalakedb.store.names import TableName
 from deltalakedb.store.namespaces import find_namespace
 from deltalakedb.store.proposals import NEW_TABLE, Outcome
-from deltalakedb.store.registry import ICEBERG, VIEW, TableRow
+from deltalakedb.store.registry import VIEW, TableRow
 from deltalakedb.transactions import definitions
 from deltalakedb.transactions.drafts import IcebergFiles
 from deltalakedb.transactions.transaction import CatalogTransaction
@@ -44,16 +42,7 @@ if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.operations.target import WrittenFiles
     from deltalakedb.store.connection import Connection
-    from deltalakedb.transactions.draft import TableDraft
     from deltalakedb.transactions.drafts import Drafts
-
-ATTEMPTS = 24
-"""How often a commit that lost a race is applied again to the newer metadata."""
-
-TURN_SECONDS = 10.0
-"""How long a commit waits for others of this process before it races with them."""
-
-_LOST_RACES = Backoff(0.01, 0.5, 0.5)
 
 Kind = Literal["table", "view"]
 Statement = Callable[["Drafts", "WrittenFiles"], Sequence[Step]]
@@ -75,41 +64,14 @@ class LoadedTable:
     """What the metadata was made of, if it is a Delta table."""
 
 
-class _Turns:
-    """Lets commits of this process to the same tables go one after another: of those that race, all but one are lost.
-
-    Commits of other processes are not waited for; SQL decides.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._taken: set[tuple[str, str]] = set()
-
-    @contextmanager
-    def take(self, keys: set[tuple[str, str]], seconds: float = TURN_SECONDS) -> Iterator[None]:
-        """Waits until nobody has any of these keys, or for so long."""
-        with self._changed:
-            has_turn = self._changed.wait_for(lambda: self._taken.isdisjoint(keys), seconds)
-            if has_turn:
-                self._taken |= keys
-        try:
-            yield
-        finally:
-            if has_turn:
-                with self._changed:
-                    self._taken -= keys
-                    self._changed.notify_all()
-
-
 class IcebergCatalog:
     """Operations of the Iceberg REST protocol on a catalog. Each commits in one SQL transaction, or changes nothing."""
 
     def __init__(self, catalog: Catalog, files: IcebergFiles | None = None) -> None:
         self.catalog = catalog
         files = files or IcebergFiles(catalog.config)
-        self._cache = VersionCache()
-        self._files = replace(files, cache=self._cache)
-        self._turns = _Turns()
+        self._files = replace(files, cache=VersionCache())
+        self._turns: Turns[ChangeRequest] = Turns()
         self._delta = DeltaTables(catalog, self._options_of)
         self._delta_lists = DeltaLists(catalog.store, self._options_of)
 
@@ -177,7 +139,7 @@ class IcebergCatalog:
             except StaleStateError:
                 if attempt == ATTEMPTS:
                     raise
-                _LOST_RACES.sleep(attempt)
+                LOST_RACES.sleep(attempt)
         raise AssertionError("the last attempt returns or raises")
 
     def table_exists(self, name: TableName) -> bool:
@@ -228,8 +190,31 @@ class IcebergCatalog:
         `token` identifies the request: if it was committed before, nothing is changed again.
         """
         names = [change.name for change in changes]
+        _refuse_repeated_names(names)
         if self._is_committed(token):
             return [self.load_table(name) for name in names]
+        if any(requirement.get("type") == ASSERT_CREATE for change in changes for requirement in change.requirements):
+            return self._commit_alone(changes, token)
+        request = ChangeRequest(changes, token)
+        with self._turns.lead(request) as group:
+            if group:
+                commit_together(self.catalog, self._files, group)
+        if request.error is not None:
+            if self._is_committed(token):  # by the first try of this request: what failed is the repeat
+                return [self.load_table(name) for name in names]
+            raise request.error
+        if request.tables is None:
+            return self._commit_alone(changes, request.token)
+        for table in request.tables:
+            delete_old_files(table.old_files, table.draft.options)
+        return [
+            self._loaded(table.draft.row, table.version, table.metadata_location, table.metadata)
+            for table in request.tables
+        ]
+
+    def _commit_alone(self, changes: Sequence[TableChange], token: str | None) -> list[LoadedTable]:
+        """Apply changes of one request, some of which may create tables or append to Delta tables."""
+        names = [change.name for change in changes]
         rows = [self._find_table(name) for name in names]
         if any(row is not None and row.is_delta for row in rows):
             # Reading manifests needs the extra `iceberg`, which only loading tables does without.
@@ -351,8 +336,6 @@ class IcebergCatalog:
     def _run(self, names: Sequence[TableName], statement: Statement, token: str | None = None) -> list[LoadedTable]:
         """Run a statement in a transaction of its own; if another commit was faster, run it again on the new state."""
         keys = {name.key for name in names}
-        if len(keys) != len(names):
-            raise BadIcebergRequestError("a request changes each table once; it names one of them twice")
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self._turns.take(keys), self._begin(names, token) as tx:
@@ -362,7 +345,7 @@ class IcebergCatalog:
                     return [self.load_table(name) for name in names]
                 if attempt == ATTEMPTS or not isinstance(error, VersionTakenError):
                     raise
-                _LOST_RACES.sleep(attempt)
+                LOST_RACES.sleep(attempt)
                 continue
             for step in steps:
                 delete_old_files(step.old_files, step.draft.options)
@@ -375,16 +358,9 @@ class IcebergCatalog:
         if outcome is None or outcome.repeated or not step.draft.iceberg:
             return self._load(name, "view" if step.draft.row.mode == VIEW else "table")
         row = outcome.tables[step.draft.pinned.full_name]
-        self._keep(step.draft, outcome)
+        keep_version(self._files, step.draft, outcome)
         version = outcome.versions[row.full_name]
         return self._loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
-
-    def _keep(self, draft: TableDraft, outcome: Outcome) -> None:
-        """Remember the version that a transaction has made, so that the next one need not read it."""
-        commits = [commit for commit in outcome.commits if commit.table.table_uuid == draft.row.table_uuid]
-        if draft.iceberg_metadata is not None and draft.row.mode == ICEBERG and commits:
-            version = committed_version(commits[-1].version, draft.iceberg[-1], draft.iceberg_metadata)
-            self._cache.keep(draft.row.table_uuid, commits[-1].timestamp_ms, version)
 
     def _load_committed(self, name: TableName) -> LoadedTable:
         """Load a Delta table after a commit; if that fails, the client must not take the commit for failed."""
@@ -399,6 +375,11 @@ class IcebergCatalog:
         name = TableName(table.namespace, table.name)
         options = self._options_of(table)
         return LoadedTable(name, table.table_id, table.table_uuid, version, metadata_location, metadata, options)
+
+
+def _refuse_repeated_names(names: Sequence[TableName]) -> None:
+    if len({name.key for name in names}) != len(names):
+        raise BadIcebergRequestError("a request changes each table once; it names one of them twice")
 
 
 def _require_namespace(conn: Connection, namespace: str) -> None:

@@ -51,7 +51,7 @@ JsonObjects: TypeAlias = Sequence[Mapping[str, Any]]
 FILE_PATHS = ("write.metadata.path", "write.data.path", "write.object-storage.path", "write.folder-storage.path")
 """Properties of a table that say where its files are put."""
 
-_ASSERT_CREATE = "assert-create"
+ASSERT_CREATE = "assert-create"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def change_table(drafts: Drafts, written: WrittenFiles, change: TableChange) -> 
     draft = drafts.find(change.name)
     if draft is not None:
         return _change_existing(drafts, written, draft, change)
-    if not any(requirement.get("type") == _ASSERT_CREATE for requirement in change.requirements):
+    if not any(requirement.get("type") == ASSERT_CREATE for requirement in change.requirements):
         raise no_such(change.name, "table")
     check_requirements(change.requirements, None)
     asked_location = _first(change.updates, "set-location", "location")

@@ -82,13 +82,12 @@ class WrittenFiles:
     @contextmanager
     def of_statement(self) -> Iterator[None]:
         """Delete what a statement wrote if it fails, because the transaction may go on without it."""
-        num_files, num_folders = len(self._files), len(self._folders)
+        num_files, num_folders, num_unsynced = len(self._files), len(self._folders), len(self._unsynced)
         try:
             yield
         except BaseException:
             files, folders = self._files[num_files:], self._folders[num_folders:]
-            del self._files[num_files:], self._folders[num_folders:]
-            self._unsynced.clear()
+            del self._files[num_files:], self._folders[num_folders:], self._unsynced[num_unsynced:]
             _remove(files, folders)
             raise
 

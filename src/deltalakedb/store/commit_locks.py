@@ -15,7 +15,7 @@ from deltalakedb.store import registry_check
 from deltalakedb.store.commit_sizes import FEW_FILES
 from deltalakedb.store.connection import LIVE, Ask, Connection, Row
 from deltalakedb.store.loader import Known
-from deltalakedb.store.proposals import Proposal, TableProposal
+from deltalakedb.store.proposals import JoinedTransaction, Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
 
@@ -44,6 +44,8 @@ class Locks:
     catalog_id: str
     committed_at_ms: int | None
     tables: Mapping[int, LockedTable] = field(default_factory=dict)
+    joined_ms: Mapping[str, int] = field(default_factory=dict)
+    """The T of each joined transaction whose token was not used before, by its id."""
 
 
 def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) -> Locks:
@@ -56,8 +58,9 @@ def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) ->
         name_asks = registry_check.name_asks(proposal)
     num_locks = len(asks)
     asks += [("lock_head", {"table_id": table.table.table_id}) for table in existing]
-    token = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
-    asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
+    for own in (JoinedTransaction(proposal.txn_id, proposal.client_token), *proposal.joined):
+        token = {"txn_id": own.txn_id, "client_token": own.client_token}
+        asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
     if catalog_id is None:
         asks.append(("select_catalog", {}))
     asks += name_asks
@@ -70,6 +73,7 @@ def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) ->
         if not rows:
             raise TableNotFoundError(f"the table {table.table.full_name} is not in the database any more")
     token_rows = next(answers)
+    joined_rows = {one.txn_id: next(answers) for one in proposal.joined}
     this_catalog_id = str(next(answers)[0]["catalog_id"]) if catalog_id is None else catalog_id
     if not token_rows:
         return Locks(this_catalog_id, None)
@@ -79,7 +83,8 @@ def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) ->
         table.table.table_id: _locked(table, Head(**rows[0]), {name: next(answers) for name in of_table})
         for table, rows, of_table in zip(existing, heads, table_asks, strict=True)
     }
-    return Locks(this_catalog_id, int(token_rows[0]["committed_at_ms"]), tables)
+    joined_ms = {txn_id: int(rows[0]["committed_at_ms"]) for txn_id, rows in joined_rows.items() if rows}
+    return Locks(this_catalog_id, int(token_rows[0]["committed_at_ms"]), tables, joined_ms)
 
 
 def _asks(proposal: TableProposal) -> dict[str, Ask]:

@@ -165,14 +165,18 @@ def write_iceberg_commits(
     *,
     at_ms: int,
     txn_id: str | None,
+    joined_ms: Mapping[str, int] | None = None,
 ) -> list[RatifiedCommit]:
-    """Writes the commits of one Iceberg table or view on top of its locked head."""
+    """Writes the commits of one Iceberg table or view on top of its locked head.
+
+    `joined_ms` has the times of the other transactions that made some of the commits.
+    """
     head = locked.head if locked is not None else _first_head(row.table_id)
     expected = head.current_version
-    ratified = []
+    ratified, buffers = [], _VersionBuffers(conn, row.table_id)
     for commit in proposal.iceberg:
-        head = _next_head(head, commit, at_ms)
-        _write_version(conn, row.table_id, head, commit, txn_id)
+        head = _next_head(head, commit, (joined_ms or {}).get(commit.txn_id or "", at_ms))
+        buffers.append(head, commit, commit.txn_id or txn_id)
         ratified.append(
             RatifiedCommit(
                 row,
@@ -182,6 +186,7 @@ def write_iceberg_commits(
                 size_bytes=head.size_bytes,
             )
         )
+    buffers.flush()
     if locked is None:
         registry.insert_head(conn, head)
     else:
@@ -208,41 +213,56 @@ def _next_head(head: Head, commit: IcebergCommit, at_ms: int) -> Head:
     )
 
 
-def _write_version(conn: Connection, table_id: int, head: Head, commit: IcebergCommit, txn_id: str | None) -> None:
-    version = head.current_version
-    for snapshot_id in sorted(commit.removed_snapshots):
-        conn.run("end_iceberg_snapshot", table_id=table_id, snapshot_id=snapshot_id, version=version)
-    versions, metadata = RowBuffer("dl_table_versions"), RowBuffer("dl_iceberg_versions")
-    versions.append(
-        table_id=table_id,
-        version=version,
-        txn_id=txn_id,
-        committed_at_ms=head.last_commit_ms,
-        operation=commit.operation,
-        operation_params=to_json(dict(commit.parameters)),
-        operation_metrics=None,
-        commit_info=None,
-        commit_info_ordinal=None,
-        is_base=False,
-        num_actions=0,
-        num_added_files=0,
-        num_removed_files=0,
-        total_added=0,
-        total_closed=0,
-        rendered_bytes=None,
-    )
-    metadata.append(
-        table_id=table_id, version=version, metadata_location=commit.metadata_location, metadata=commit.metadata
-    )
-    snapshots = RowBuffer("dl_iceberg_snapshots")
-    for ordinal, (snapshot_id, snapshot) in enumerate(commit.added_snapshots):
-        snapshots.append(
-            table_id=table_id,
-            added_version=version,
-            ordinal=ordinal,
-            removed_version=LIVE,
-            snapshot_id=snapshot_id,
-            snapshot=snapshot,
+class _VersionBuffers:
+    """The rows of new versions of one Iceberg table or view."""
+
+    def __init__(self, conn: Connection, table_id: int) -> None:
+        self._conn, self._table_id = conn, table_id
+        self._versions, self._metadata = RowBuffer("dl_table_versions"), RowBuffer("dl_iceberg_versions")
+        self._snapshots = RowBuffer("dl_iceberg_snapshots")
+
+    def append(self, head: Head, commit: IcebergCommit, txn_id: str | None) -> None:
+        """Adds a commit that has become the version of this head."""
+        version = head.current_version
+        if commit.removed_snapshots:
+            self._snapshots.flush_to(self._conn)  # they may have been added by the commit before
+        for snapshot_id in sorted(commit.removed_snapshots):
+            ids = {"table_id": self._table_id, "snapshot_id": snapshot_id}
+            self._conn.run("end_iceberg_snapshot", **ids, version=version)
+        self._versions.append(
+            table_id=self._table_id,
+            version=version,
+            txn_id=txn_id,
+            committed_at_ms=head.last_commit_ms,
+            operation=commit.operation,
+            operation_params=to_json(dict(commit.parameters)),
+            operation_metrics=None,
+            commit_info=None,
+            commit_info_ordinal=None,
+            is_base=False,
+            num_actions=0,
+            num_added_files=0,
+            num_removed_files=0,
+            total_added=0,
+            total_closed=0,
+            rendered_bytes=None,
         )
-    for buffer in (versions, metadata, snapshots):
-        buffer.flush_to(conn)
+        self._metadata.append(
+            table_id=self._table_id,
+            version=version,
+            metadata_location=commit.metadata_location,
+            metadata=commit.metadata,
+        )
+        for ordinal, (snapshot_id, snapshot) in enumerate(commit.added_snapshots):
+            self._snapshots.append(
+                table_id=self._table_id,
+                added_version=version,
+                ordinal=ordinal,
+                removed_version=LIVE,
+                snapshot_id=snapshot_id,
+                snapshot=snapshot,
+            )
+
+    def flush(self) -> None:
+        for buffer in (self._versions, self._metadata, self._snapshots):
+            buffer.flush_to(self._conn)

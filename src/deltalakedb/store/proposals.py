@@ -30,6 +30,16 @@ class IcebergCommit:
     num_files: int | None = None
     num_records: int | None = None
     size_bytes: int | None = None
+    txn_id: str | None = None
+    """The transaction that made it, if the proposal commits several; None: the proposal's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTransaction:
+    """A transaction that is committed together with another one, as if it came right after it."""
+
+    txn_id: str
+    client_token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,8 @@ class Proposal:
     """Names that the transaction found to be free and does not take itself."""
     listed: frozenset[NameKey] | None = None
     """All names of the catalog, if the transaction listed them."""
+    joined: tuple[JoinedTransaction, ...] = ()
+    """Transactions on Iceberg tables that are committed with this one, in their order."""
 
     @property
     def depends_on_names(self) -> bool:
@@ -140,6 +152,8 @@ class Outcome:
     tables: Mapping[str, TableRow] = field(default_factory=dict)
     """The tables of the proposal as they are now, by the full name they were proposed under."""
     repeated: bool = False
+    joined_ms: Mapping[str, int] = field(default_factory=dict)
+    """When each joined transaction was committed, by its id."""
 
     @property
     def versions(self) -> dict[str, int]:

@@ -57,8 +57,10 @@ class Ratifier:
         table, row = self._proposal.tables[number], self._rows[number]
         locked = self._locks.tables.get(table.table.table_id)
         if table.iceberg:
-            txn_id = self._proposal.txn_id
-            return write_iceberg_commits(self._conn, table, row, locked, at_ms=self._at_ms, txn_id=txn_id)
+            txn_id, joined_ms = self._proposal.txn_id, self._locks.joined_ms
+            return write_iceberg_commits(
+                self._conn, table, row, locked, at_ms=self._at_ms, txn_id=txn_id, joined_ms=joined_ms
+            )
         if not table.commits:
             return []
         if (

@@ -91,6 +91,8 @@ class SqlTxnLogWriter:
             self._catalog_id = locks.catalog_id
             if locks.committed_at_ms is None:
                 return _repeated(conn, proposal)
+            if len(locks.joined_ms) < len(proposal.joined):
+                raise _joined_repeat(proposal)
             reached("commit.locked")
             _check_claims(locks, proposal)
             _check_iceberg(locks, proposal)
@@ -263,7 +265,8 @@ def _write(
     for number, table in enumerate(proposal.tables):
         commits += ratifier.ratify(number, in_force.get(table.table.table_id))
     rows_by_name = {table.table.full_name: row for table, row in zip(proposal.tables, rows, strict=True)}
-    return Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), rows_by_name), ratifier.left
+    outcome = Outcome(proposal.txn_id, locks.committed_at_ms, tuple(commits), rows_by_name, joined_ms=locks.joined_ms)
+    return outcome, ratifier.left
 
 
 def _repeated(conn: Connection, proposal: Proposal) -> Outcome:
@@ -271,6 +274,8 @@ def _repeated(conn: Connection, proposal: Proposal) -> Outcome:
     token_row = conn.one("select_token", client_token=proposal.client_token)
     if token_row is None:
         raise StoreError(f"the transaction {proposal.txn_id} met its own token, which then was gone")
+    if proposal.joined and token_row["txn_id"] != proposal.txn_id:
+        raise _joined_repeat(proposal)
     versions = conn.all("select_transaction_versions", txn_id=token_row["txn_id"])
     rows = {table_id: registry.table_by_id(conn, table_id) for table_id in {row["table_id"] for row in versions}}
     by_uuid = {row.table_uuid: row for row in rows.values() if row is not None}
@@ -282,6 +287,13 @@ def _repeated(conn: Connection, proposal: Proposal) -> Outcome:
         if row["table_id"] in by_id
     )
     return Outcome(token_row["txn_id"], token_row["committed_at_ms"], commits, rows_by_name, repeated=True)
+
+
+def _joined_repeat(proposal: Proposal) -> CommitFailedError:
+    return CommitFailedError(
+        f"one of the transactions that transaction {proposal.txn_id} was to be committed with had been committed "
+        "before, with the same token; nothing was committed: run each of them by itself"
+    )
 
 
 def _unknown(proposal: Proposal, error: Exception) -> OutcomeUnknownError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CommitFailedError, GoneError, redact
 from deltalakedb.runtime.steps import reached
-from deltalakedb.store.proposals import NameKey, Outcome, Proposal
+from deltalakedb.store.proposals import JoinedTransaction, NameKey, Outcome, Proposal
 from deltalakedb.transactions.draft import TableDraft
 
 if TYPE_CHECKING:
@@ -31,10 +31,12 @@ def commit_drafts(
     message: str | None,
     absent: frozenset[NameKey] = frozenset(),
     listed: frozenset[NameKey] | None = None,
+    joined: Sequence[JoinedTransaction] = (),
 ) -> Outcome | None:
     """Commit all changes in one SQL transaction, then mirror them; return None if there is nothing to commit.
 
-    `absent` and `listed` are the names that the transaction looked up (`store/proposals.py`).
+    `absent` and `listed` are the names that the transaction looked up, `joined` the transactions that are committed
+    with it (`store/proposals.py`).
     A transaction that only read needs no check: everything it saw is one cut, consistent when it began.
     """
     used_drafts = list(drafts)
@@ -53,6 +55,7 @@ def commit_drafts(
         message=message,
         absent=absent,
         listed=listed,
+        joined=tuple(joined),
     )
     outcome = _ratify(catalog, proposal)
     if outcome.repeated and outcome.txn_id != txn_id and txn_id == token:
@@ -97,38 +100,40 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
         for table in proposal.tables
         for number, commit in enumerate(table.commits)
     }
-    iceberg_operations = {
-        (table.table.table_uuid, number): commit.operation
+    iceberg_commits = {
+        (table.table.table_uuid, number): commit
         for table in proposal.tables
         for number, commit in enumerate(table.iceberg)
     }
     commit_counts: dict[str, int] = {}
-    versions = []
+    versions: dict[str, list[telemetry.CommittedVersion]] = {outcome.txn_id: []}
     for commit in outcome.commits:
         number = commit_counts.get(commit.table.table_uuid, 0)
         commit_counts[commit.table.table_uuid] = number + 1
         key = (commit.table.table_uuid, number)
-        proposed = operations.get(key)
-        versions.append(
+        proposed, iceberg = operations.get(key), iceberg_commits.get(key)
+        versions.setdefault((iceberg and iceberg.txn_id) or outcome.txn_id, []).append(
             telemetry.CommittedVersion(
                 table=commit.table.full_name,
                 version=commit.version,
-                operation=proposed.operation if proposed else iceberg_operations.get(key, ""),
+                operation=proposed.operation if proposed else iceberg.operation if iceberg else "",
                 num_actions=len(proposed.actions) if proposed else 0,
                 num_files=commit.num_files,
                 table_id=commit.table.table_id,
                 actions=proposed.actions if proposed else (),
             )
         )
-    telemetry.observe_commit(
-        txn_id=outcome.txn_id,
-        milliseconds=(time.perf_counter() - started) * 1000,
-        versions=versions,
-        committed_at_ms=outcome.committed_at_ms,
-        actor=proposal.actor,
-        message=proposal.message,
-        repeated=outcome.repeated,
-    )
+    milliseconds = (time.perf_counter() - started) * 1000
+    for txn_id, versions_of_one in versions.items():
+        telemetry.observe_commit(
+            txn_id=txn_id,
+            milliseconds=milliseconds,
+            versions=versions_of_one,
+            committed_at_ms=outcome.joined_ms.get(txn_id, outcome.committed_at_ms),
+            actor=proposal.actor,
+            message=proposal.message,
+            repeated=outcome.repeated,
+        )
     return outcome
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -154,6 +154,21 @@ class TableDraft:
             for action in commit.actions:
                 if isinstance(action, AddFile | AddCDCFile) and not is_absolute(action.path):
                     yield self.row.location, decode_path(action.path)
+
+    def save(self) -> Callable[[], None]:
+        """Return a function that undoes the changes which are made from now on."""
+        saved = replace(
+            self,
+            commits=list(self.commits),
+            app_transactions=dict(self.app_transactions),
+            iceberg=list(self.iceberg),
+        )
+
+        def restore() -> None:
+            for one in fields(self):
+                setattr(self, one.name, getattr(saved, one.name))
+
+        return restore
 
     def check_writable(self) -> None:
         """Raise, at the statement, what the commit would raise: only managed, live tables can be written."""

@@ -105,6 +105,11 @@ class Drafts:
 
     # -- tables
 
+    def mode_of(self, name: TableName) -> str | None:
+        """Return the mode of a table as the transaction sees it, or None; this does not count as a read."""
+        row, draft = self._pins.get(name.key), self._named.get(name.key)
+        return row["mode"] if row is not None else None if draft is None else draft.row.mode
+
     def find(self, name: TableName) -> TableDraft | None:
         """Return the table of this name as the transaction sees it, or None; either answer counts as a read."""
         if self._only is not None and all(name.key != allowed.key for allowed in self._only):

@@ -23,7 +23,7 @@ from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.operations.write import WriteMode, WriteRequest
 from deltalakedb.store.names import TableName, parse_table_name
-from deltalakedb.store.proposals import Outcome
+from deltalakedb.store.proposals import JoinedTransaction, Outcome
 from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties
 from deltalakedb.transactions import definitions, statements
 from deltalakedb.transactions.commit import commit_drafts, remove_files_of_dropped
@@ -66,7 +66,8 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
     ) -> None:
         super().__init__(str(uuid.uuid4()), message)
         # With the id, another process can find the outcome or prevent the commit: `commit.py: resolve_outcome`.
-        self._token = token or self.txn_id
+        self.token = token or self.txn_id
+        self.joined: tuple[JoinedTransaction, ...] = ()  # what the commit commits too (`store/proposals.py`)
         self.outcome: Outcome | None = None
         """What was committed, with the registry rows; None before the commit, and if there was nothing to commit."""
         self.catalog = catalog
@@ -391,8 +392,8 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
                 # The outcome is unknown until the database has answered.
                 self._state = "unknown"
                 outcome = commit_drafts(
-                    self.catalog, self._drafts.used, txn_id=self.txn_id, token=self._token, message=self.message,
-                    absent=self._drafts.absent, listed=self._drafts.listed,
+                    self.catalog, self._drafts.used, txn_id=self.txn_id, token=self.token, message=self.message,
+                    absent=self._drafts.absent, listed=self._drafts.listed, joined=self.joined,
                 )  # fmt: skip
                 self.outcome = outcome
                 self.result = {} if outcome is None else outcome.versions
