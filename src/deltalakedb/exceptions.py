@@ -163,7 +163,8 @@ class PredicateError(DeltaError):
 
 
 class InvalidValueError(SchemaMismatchError, PredicateError, ValueError):
-    """A value that its column cannot hold: a number with too many digits for a decimal, bytes that are no text."""
+    """A value that its column cannot hold, or that there is none of: a number with too many digits for a decimal, bytes
+    that are no text, the result of a division by zero, a schema that is written wrongly."""
 
 
 class BadIcebergRequestError(DeltaError):

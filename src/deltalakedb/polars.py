@@ -1,4 +1,4 @@
-"""Polars on our tables: read_delta, scan_delta, write_delta, and tables that Polars accepts as `deltalake`'s."""
+"""Polars on our tables: read_delta, scan_delta and write_delta, for tables, names and URIs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.table import DeltaTable
 
 if TYPE_CHECKING:
     import polars as pl
-    import pyarrow as pa
 
     from deltalakedb.merge import TableMerger
 
@@ -95,55 +93,15 @@ def write_delta(
 
 
 def as_deltalake(table: DeltaTable) -> Any:
-    """Return the table as an instance of `deltalake.DeltaTable` too, which Polars accepts.
+    """Return the table, which Polars' own functions take once `deltalake` is loaded.
 
-    All its members are ours. `deltalake` must be installed; without it Polars has no `scan_delta` either.
+    `deltalake` must be installed; without it Polars has no `scan_delta` either.
     """
-    polars_table = object.__new__(_class_of_both(type(table)))  # type: ignore[arg-type]  # a class is hashable
-    polars_table.__dict__.update(table.__dict__)
-    return polars_table
-
-
-@cache
-def _class_of_both(ours: type[DeltaTable]) -> type[DeltaTable]:
-    """Return a subclass of `ours` and `deltalake.DeltaTable`; in a transaction, `ours` records what Polars reads."""
     try:
-        import deltalake
+        import deltalake  # noqa: F401  Polars looks for its class
     except ImportError as error:
         raise ImportError("Polars reads Delta tables with the package deltalake: pip install deltalake") from error
-
-    import arro3.core
-    import pyarrow as pa
-
-    class PolarsTable(ours, deltalake.DeltaTable):  # type: ignore[misc,valid-type]  # ours comes first
-        """A table of ours that is an instance of `deltalake`'s class."""
-
-        def get_add_actions(self, flatten: bool = False) -> arro3.core.Table:
-            """Return the files without bounds that Polars would misinterpret: NaN is outside all bounds, those of
-            booleans are often wrong, and some writers round decimals."""
-            actions: Any = pa.table(super().get_add_actions(flatten))
-            for side in ("min", "max"):
-                index = actions.column_names.index(side) if side in actions.column_names else -1
-                if index < 0 or flatten:
-                    continue
-                names = [item.name for item in actions.schema.field(index).type if not _is_doubtful(item.type)]
-                column = actions.column(index).combine_chunks()
-                parts = {name: column.field(name) for name in names}
-                actions = actions.remove_column(index)
-                if parts:
-                    bounds = pa.StructArray.from_arrays(list(parts.values()), names=names)
-                    actions = actions.add_column(index, side, bounds)
-            return arro3.core.Table.from_arrow(actions)
-
-    return PolarsTable
-
-
-def _is_doubtful(kind: pa.DataType) -> bool:
-    import pyarrow.types as pt
-
-    if pt.is_struct(kind):
-        return any(_is_doubtful(item.type) for item in kind)
-    return bool(pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_decimal(kind))
+    return table
 
 
 def _open(source: Source, version: int | str | datetime | None) -> DeltaTable:

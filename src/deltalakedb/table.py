@@ -222,7 +222,8 @@ class DeltaTable(TableReader):
 
         check_text(predicate)
         given = commit_arguments("delete", args, commit_properties, post_commithook_properties, order=_REVERSED)
-        return self._run(partial(delete, predicate=predicate, writer_properties=writer_properties), *given)
+        verb = partial(delete, predicate=predicate, writer_properties=writer_properties)
+        return self._run(verb, *given, replaces_all=predicate is None)
 
     def update(
         self,
@@ -413,10 +414,12 @@ class DeltaTable(TableReader):
         post_commithook_properties: PostCommitHookProperties | None = None,
         *,
         moves: bool = True,
+        replaces_all: bool = False,
     ) -> dict[str, Any]:
         """Run a verb as one commit based on this object's version; if it `moves`, go to the new version afterwards.
 
-        If nothing is committed, the version stays.
+        If nothing is committed, the version stays. A verb that `replaces_all` rows depends on none, so it is based on
+        the newest version, unless the table's definition has changed.
         """
         check_commit_arguments(commit_properties, post_commithook_properties)
         properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
@@ -428,7 +431,8 @@ class DeltaTable(TableReader):
             has_commit = has_commit or result.commit is not None
             return result
 
-        metrics = self._backing.run(watch, properties, hooks or PostCommitHookProperties(), at=self._snapshot)
+        base = self._newest_alike() if replaces_all and not properties.only_next else self._snapshot
+        metrics = self._backing.run(watch, properties, hooks or PostCommitHookProperties(), at=base)
         if moves and has_commit:
             self.update_incremental()
         return metrics

@@ -72,6 +72,11 @@ class CommitProperties(WithoutFields):
     max_commit_retries: int | None = None
     app_transactions: Sequence[AppProgress] | None = None
 
+    @property
+    def only_next(self) -> bool:
+        """Whether the commit fails as soon as any other one came first."""
+        return self.max_commit_retries == 0
+
     def actions(self) -> list[AppTransaction]:
         """Return the `txn` actions for the commit."""
         return [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import deltalake
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pytest
 
+import deltalakedb as dl
 import deltalakedb.polars as dlp
 from deltalakedb.fs import DeltaStorageHandler
 from tests.api.both import Both
@@ -41,8 +44,8 @@ def test_polars_writes_and_merges_into_a_table(seeded: Both) -> None:
     new = pl.DataFrame({"id": [5], "kind": ["c"], "price": [1.0]})
     dlp.write_delta(new, table, mode="append")
     assert table.version() == 2
-    new.write_delta(dlp.as_deltalake(table), mode="append")
-    table.update_incremental()  # another object wrote: a statement from version 2 would conflict, as in deltalake
+    new.write_delta(table, mode="append")  # Polars' own
+    assert table.version() == 3
     matching = {"predicate": "s.id = t.id", "source_alias": "s", "target_alias": "t"}
     merger = dlp.write_delta(new.with_columns(price=9.0), table, mode="merge", delta_merge_options=matching)
     assert merger is not None
@@ -50,6 +53,44 @@ def test_polars_writes_and_merges_into_a_table(seeded: Both) -> None:
     assert dlp.read_delta(seeded.ours.uri).filter(id=5)["price"].to_list() == [9.0, 9.0]
     with pytest.raises(ValueError, match="delta_merge_options"):
         dlp.write_delta(new, table, mode="merge")
+
+
+def test_polars_own_functions_take_our_tables(seeded: Both) -> None:
+    table = seeded.ours.table()
+    assert pl.scan_delta(table).filter(pl.col("price") > 2).select("id").collect()["id"].sort().to_list() == [2, 3]
+    assert pl.read_delta(table).height == 4
+    table.load_as_version(0)
+    assert pl.read_delta(table).height == 0
+    assert [isinstance(table, kind) for kind in (dl.DeltaTable, deltalake.DeltaTable)] == [True, True]
+
+
+def test_polars_own_functions_find_nan_in_files_of_deltalake(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, pa.table({"x": [1.0, float("nan")]}))
+    table: Any = dl.DeltaTable(path)
+    assert "max" not in pl.DataFrame(_asked_by_polars(table)).columns
+    assert "max" in pl.DataFrame(table.get_add_actions()).columns
+    assert pl.scan_delta(table).filter(pl.col("x") > 5).collect().height == 1
+
+
+def _asked_by_polars(table: dl.DeltaTable) -> Any:
+    """The add actions that a function of Polars is given."""
+    return eval("table.get_add_actions()", {"table": table, "__name__": "polars.io.delta"})
+
+
+def test_polars_does_not_look_for_partition_values_where_they_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    dl.write_deltalake(str(path), pa.table({"id": [1], "kind": ["a"]}), partition_by=["kind"])
+    (file,) = path.glob("kind=a/*.parquet")
+    size = file.stat().st_size
+    moved = dl.transaction.AddAction("moved.parquet", size, {"kind": "b"}, 0, True, '{"numRecords": 1}')
+    file.rename(path / "moved.parquet")
+    table: Any = dl.DeltaTable(str(path))
+    table.create_write_transaction([moved], "overwrite", table.schema(), ["kind"])
+    table.update_incremental()
+    with pytest.raises(Exception, match=r"not in its path.*deltalakedb\.polars"):
+        pl.scan_delta(table).collect()
+    assert dlp.read_delta(table).rows() == [(1, "b")]
 
 
 def test_polars_reads_mapped_columns_and_deleted_rows(both: Both) -> None:

@@ -149,7 +149,7 @@ _ARROW_NAMES: Final = {
     "BIGINT": "Int64", "INT64": "Int64", "FLOAT": "Float32", "DOUBLE": "Float64", "VARCHAR": "Utf8",
     "BOOLEAN": "Boolean", "BOOL": "Boolean", "DATE": "Date32", "BLOB": "Binary",
 }  # fmt: skip
-_INVALID_VALUE: Final = re.compile(" too large to store in |Overflowing on|non UTF-8 data")
+_INVALID_VALUE: Final = re.compile(" too large to store in |Overflowing on|non UTF-8 data|Divide by zero")
 """Errors for which `deltalake` raises a ValueError, or should."""
 _WORDINGS: Final = (
     (re.compile(r"Invalid Input Error: (Cast error: Cannot cast string .*)"), "{}"),

@@ -25,7 +25,6 @@ from deltalakedb.data.moments import (
 from deltalakedb.data.regular_expressions import translate_regexp, translate_regexp_match
 from deltalakedb.data.value_kinds import (
     TEXT_TYPES,
-    WHOLE_KINDS,
     KindOf,
     Node,
     column_kind,
@@ -116,8 +115,9 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
         elif isinstance(node, exp.Concat | exp.ConcatWs):
             node.set("expressions", [_as_text(one, kind_of) for one in node.expressions])
         elif isinstance(node, exp.DPipe) and (is_text(node.this, kind_of) or is_text(node.expression, kind_of)):
-            node.set("this", _as_text(node.this, kind_of))
-            node.set("expression", _as_text(node.expression, kind_of))
+            sides = (node.this, node.expression)
+            made = exp.DPipe(this=_as_text(sides[0], kind_of), expression=_as_text(sides[1], kind_of))
+            node.replace(exp.cast(exp.Null(), "text") if any(isinstance(one, exp.Null) for one in sides) else made)
         elif isinstance(node, exp.Div) and not is_nonzero(node.expression) and _is_float_division(node, kind_of):
             node.replace(_call("DL_DIVIDE", node.this, node.expression))
         elif isinstance(node, exp.Add | exp.Sub | exp.Mul | exp.Div | exp.Mod):
@@ -128,8 +128,11 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
                 _put(node, keep_dates(node, kind_of))
             if not isinstance(node, exp.Mod):
                 keep_digits(node, kind_of)
-        elif isinstance(node, exp.Ceil | exp.Floor):
+        elif isinstance(node, exp.Ceil | exp.Floor | exp.Trunc):
             _keep_type(node, kind_of)
+        elif isinstance(node, exp.Nullif) and not is_rule:
+            if is_whole(node.this, kind_of) and _is_double(node.expression, kind_of):
+                node.set("this", exp.cast(node.this, "double"))
         elif type(node) in _OF_TEXTS:
             _refuse_other_types(node, kind_of)
             node.replace(_call(_OF_TEXTS[type(node)], node.this))
@@ -185,7 +188,7 @@ def _keep_type(node: Node, kind_of: KindOf) -> None:
     kind = kind_of(node.this) or "" if isinstance(node.this, exp.Column) else ""
     if kind.startswith("decimal"):
         node.replace(exp.cast(node.copy(), kind, dialect=DuckDB))
-    elif kind in WHOLE_KINDS:
+    elif is_whole(node.this, kind_of):
         node.replace(exp.cast(node.copy(), "double"))
 
 
@@ -205,7 +208,7 @@ def _escape_pattern(node: Node) -> None:
 
 def _refuse_zero(node: Node, kind_of: KindOf) -> None:
     """Let a division of whole numbers or decimals by zero fail, unless null is divided; DuckDB makes null of both."""
-    if not is_nonzero(node.expression) and not is_fractional(node, _unless_decimal(kind_of)):
+    if not is_nonzero(node.expression) and not _is_double(node, kind_of):
         node.set("expression", _call("DL_NONZERO", node.expression.copy(), node.this.copy()))
 
 
@@ -355,9 +358,13 @@ def _as_text(node: Node, kind_of: KindOf) -> Node:
     return node if is_text(node, kind_of) or isinstance(node, exp.Null) else _call("DL_TEXT", node)
 
 
+def _is_double(node: Node, kind_of: KindOf) -> bool:
+    return is_fractional(node, _unless_decimal(kind_of))
+
+
 def _is_float_division(node: Node, kind_of: KindOf) -> bool:
     """Whether it is not a division of whole numbers or decimals."""
-    return is_fractional(node, _unless_decimal(kind_of)) and digits_of(node, kind_of) is None
+    return _is_double(node, kind_of) and digits_of(node, kind_of) is None
 
 
 def translate_function(node: Node) -> Node:

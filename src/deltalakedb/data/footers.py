@@ -46,7 +46,10 @@ class FooterStats:
         *,
         trusts_floats: bool = False,
     ) -> None:
-        """`trusts_floats`: whether a float's maximum is taken from every writer, as `deltalake` does."""
+        """`trusts_floats`: whether a float's maximum is taken from every writer, as `deltalake` does.
+
+        Plans of this package are sound with it: they expect a NaN in every file, whatever its maximum is.
+        """
         self._trusts_floats = trusts_floats
         self._plan = StatsPlan(schema, partition_columns, configuration, file_schema(schema, partition_columns))
         self._leaves = counted_leaves(schema, partition_columns, configuration)

@@ -28,7 +28,9 @@ _INLINE_FLAGS: Final = re.compile(r"\(\?([A-Za-z]*)(-[A-Za-z]+)?([:)])")
 _CODE_POINT: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[uU]\{([0-9A-Fa-f]+)\})")
 _OWN_CLASS: Final = re.compile(r"\[:\^?[a-z]+:\]")
 _REFERENCE: Final = re.compile(r"\$(?:\$|\{([^}]*)\}|([0-9A-Za-z_]+))")
-_MAY_BE_LEFT_OUT: Final = re.compile(r"\)[?*]|\)\{0|\|")
+_MAY_BE_NONE: Final = re.compile(r"[?*]|\{0")
+"""A quantifier of something that may be left out."""
+_ESCAPE_OR_CLASS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\]")
 _MAX_GROUP: Final = 9
 """The last group that RE2 writes into a replacement."""
 
@@ -78,13 +80,40 @@ def translate_regexp_match(arguments: list[Node]) -> Node:
     if flags is None:
         return exp.Null()
     pattern = _read(name, arguments[1].name, flags)
-    if pattern.groups and _MAY_BE_LEFT_OUT.search(arguments[1].name):
+    if _may_leave_out_groups(pattern.text):
         raise PredicateError(f"{name}: {arguments[1].name!r} has groups that a match may leave out: not known here")
     text, written = _arguments(name, arguments[0], arguments[1], flags)
     numbers = range(1, pattern.groups + 1) if pattern.groups else (0,)
     parts = [_call("REGEXP_EXTRACT", text.copy(), written.copy(), exp.Literal.number(place)) for place in numbers]
     matches = _call("REGEXP_MATCHES", text, written)
     return exp.Case(ifs=[exp.If(this=matches, true=_call("LIST_VALUE", *parts))])
+
+
+def _may_leave_out_groups(text: str) -> bool:
+    """Whether a match may have groups without a text: those in one of several alternatives, or in what may be left out.
+
+    `text` is a pattern of RE2's.
+    """
+    text = _ESCAPE_OR_CLASS.sub("x", text)
+    opened: list[tuple[bool, bool]] = []  # what surrounds the brackets that are open
+    has_group = has_choice = False
+    starts: list[bool] = []
+    for place, char in enumerate(text):
+        if char == "(":
+            opened.append((has_group, has_choice))
+            starts.append(text[place + 1 : place + 2] != "?" or text.startswith("(?P<", place))
+            has_group = has_choice = False
+        elif char == "|":
+            has_choice = True
+        elif char == ")" and opened:
+            if has_group and has_choice:
+                return True
+            has_inner = starts.pop() or has_group
+            if has_inner and _MAY_BE_NONE.match(text, place + 1):
+                return True
+            has_group, has_choice = opened.pop()
+            has_group |= has_inner
+    return has_group and has_choice
 
 
 def _replace(node: Node) -> Node:

@@ -19,7 +19,14 @@ _TEXT_MACROS: Final = ("DL_TEXT", "DL_UPPER", "DL_LOWER", "DL_INITCAP", "DL_SUBS
 _FRACTIONAL: Final = ("float", "double", "decimal")
 _ARITHMETIC: Final = (exp.Paren, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)
 _CHOICES: Final = (exp.Coalesce, exp.Greatest, exp.Least, exp.Nullif)
-_FRACTIONAL_RESULTS: Final = (exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln)
+_FRACTIONAL_RESULTS: Final = (
+    exp.Avg, exp.Sqrt, exp.Pow, exp.Exp, exp.Ln, exp.Sin, exp.Cos, exp.Tan, exp.Cot, exp.Asin, exp.Acos, exp.Atan,
+    exp.Sinh, exp.Cosh, exp.Tanh, exp.Degrees, exp.Radians, exp.Pi, exp.Rand, exp.Cbrt, exp.Log,
+)  # fmt: skip
+_FRACTIONAL_MACROS: Final = ("DL_DIVIDE", "DL_LN", "DL_LOG", "DL_LOG2", "DL_LOG10", "DL_CBRT", "DL_ASIN", "DL_ACOS",
+                             "LOG2", "LOG10")  # fmt: skip
+_ROUNDING: Final = (exp.Ceil, exp.Floor, exp.Trunc)
+"""They make doubles of whole numbers."""
 WHOLE_KINDS: Final = ("byte", "short", "integer", "long")
 
 
@@ -76,7 +83,9 @@ def is_fractional(node: Node, kind_of: KindOf) -> bool:
     if isinstance(node, exp.Anonymous):
         if node.name.upper() == "DL_NONZERO":
             return is_fractional(node.expressions[0], kind_of)
-        return node.name.upper() == "DL_DIVIDE"
+        return node.name.upper() in _FRACTIONAL_MACROS
+    if isinstance(node, _ROUNDING):
+        return is_fractional(node.this, kind_of) or is_whole(node.this, kind_of)
     return isinstance(node, _FRACTIONAL_RESULTS) or (
         isinstance(node, exp.Round | exp.Abs) and is_fractional(node.this, kind_of)
     )

@@ -217,9 +217,11 @@ class Done:
     read: ReadSet = NOTHING_READ
     """What was read to find that nothing changes; a commit has its own read set."""
 
-    def noting(self, app_transactions: Sequence[AppTransaction], user_info: Mapping[str, Any]) -> Done:
+    def noting(
+        self, app_transactions: Sequence[AppTransaction], user_info: Mapping[str, Any], *, only_next: bool = False
+    ) -> Done:
         """Return the same with the caller's `txn` actions and commitInfo fields; the statement's parameters win."""
-        if self.commit is None or not (app_transactions or user_info):
+        if self.commit is None or not (app_transactions or user_info or only_next):
             return self
         fields = {**self.commit.user_info, **user_info}
         parameters = fields.pop("operationParameters", {})
@@ -228,6 +230,7 @@ class Done:
             actions=(*app_transactions, *self.commit.actions),
             operation_parameters={**parameters, **self.commit.operation_parameters},
             user_info=fields,
+            only_next=only_next,
         )
         return replace(self, commit=commit)
 

@@ -184,7 +184,7 @@ class FileBacking:
         committer = self._committer(snapshot, properties)
         try:
             result = verb(self._target(snapshot, new_files))
-            result = result.noting(properties.actions(), user_info)
+            result = result.noting(properties.actions(), user_info, only_next=properties.only_next)
             if result.commit is not None:
                 try:
                     committer.commit(result.commit, is_older=is_older)

@@ -1,14 +1,19 @@
-"""RawTable: `table._table`, the table object of Rust in `deltalake`, which other libraries use.
+"""What other libraries use of `deltalake` beside its interface: the class of a table, and `table._table`.
 
-It is not a public interface, but Polars asks it for file sizes, and scripts for the location. Other attributes are
-those of the table itself.
+`table._table` is the table object of Rust there. Polars asks it for file sizes, and scripts for the location; other
+attributes are those of the table itself.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.exceptions import DeltaError
+
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from deltalakedb.schema import Schema
     from deltalakedb.tables.reader import TableReader
 
@@ -40,6 +45,7 @@ class RawTable:
 
         files = self._table.files(["path", "size"])
         paths, sizes = (files.column(name).to_pylist() for name in ("path", "size"))
+        _check_folders(self._table, paths)
         return {decode_path(path): size for path, size in zip(paths, sizes, strict=True)}
 
     def write(self, *, data: Any, batch_schema: Any, **options: Any) -> None:  # noqa: ARG002  the data has its schema
@@ -48,3 +54,55 @@ class RawTable:
 
         set_options = {name: value for name, value in options.items() if value is not None}
         write_deltalake(self._table, data, **set_options)
+
+
+def class_for_others(own: type) -> type:
+    """Return the class of a table as other libraries see it: that of `deltalake`, once it is loaded.
+
+    Polars and others take tables of that class only, and tell them by `isinstance`.
+    """
+    theirs = getattr(sys.modules.get("deltalake"), "DeltaTable", None)
+    return own if theirs is None else theirs
+
+
+def is_asked_by_polars() -> bool:
+    """Return whether Polars calls the method that calls this function."""
+    return str(sys._getframe(2).f_globals.get("__name__")).startswith("polars.")
+
+
+def without_doubtful_bounds(actions: pa.Table) -> pa.Table:
+    """Return add actions without bounds that Polars would misinterpret: NaN is outside all bounds, those of booleans
+    are often wrong, and some writers round decimals."""
+    import pyarrow as pa
+
+    for side in ("min", "max"):
+        index = actions.column_names.index(side) if side in actions.column_names else -1
+        if index < 0:
+            continue
+        names = [item.name for item in actions.schema.field(index).type if not _is_doubtful(item.type)]
+        column = actions.column(index).combine_chunks()
+        parts = [column.field(name) for name in names]
+        actions = actions.remove_column(index)
+        if parts:
+            actions = actions.add_column(index, side, pa.StructArray.from_arrays(parts, names=names))
+    return actions
+
+
+def _is_doubtful(kind: pa.DataType) -> bool:
+    import pyarrow.types as pt
+
+    if pt.is_struct(kind):
+        return any(_is_doubtful(item.type) for item in kind)
+    return bool(pt.is_floating(kind) or pt.is_boolean(kind) or pt.is_decimal(kind))
+
+
+def _check_folders(table: TableReader, paths: list[str]) -> None:
+    """Raise unless all files are in folders named after their partition values, where Polars looks for them."""
+    columns = table._snapshot.metadata.partition_columns
+    for path in paths if columns else ():
+        folders = path.split("/")[:-1]
+        if not all(any(folder.startswith(f"{name}=") for folder in folders) for name in columns):
+            raise DeltaError(
+                f"table {table.name}: the partition values of the file {path} are not in its path, where Polars looks "
+                "for them; read the table with deltalakedb.polars"
+            )

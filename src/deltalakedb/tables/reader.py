@@ -26,7 +26,7 @@ from deltalakedb.tables.answers import (
 )
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.filters import FilterDnf, PredicateLike, RowFilter, one_predicate
-from deltalakedb.tables.raw import RawTable
+from deltalakedb.tables.raw import RawTable, class_for_others, is_asked_by_polars, without_doubtful_bounds
 from deltalakedb.tables.sql_backing import SqlBacking
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class TableReader:
 
     _backing: Backing
     _snapshot: TableSnapshot
+
+    @property  # type: ignore[misc]  # other libraries ask for it by `isinstance`
+    def __class__(self) -> type:
+        return class_for_others(type(self))
 
     def __repr__(self) -> str:
         return "DeltaTable()"  # as `deltalake` has it; `table_uri` and `version` tell which table it is
@@ -194,7 +198,8 @@ class TableReader:
         import arro3.core
 
         check_flag(flatten)
-        return arro3.core.Table.from_arrow(files.add_actions(self, flatten))
+        actions = files.add_actions(self, flatten)
+        return arro3.core.Table.from_arrow(without_doubtful_bounds(actions) if is_asked_by_polars() else actions)
 
     def count(self, predicate: PredicateLike | None = None) -> int:
         """Return the number of rows, or of rows that match a predicate; DeltaError if metadata cannot tell exactly."""
@@ -373,6 +378,12 @@ class TableReader:
     def _newest(self) -> TableSnapshot:
         """Return the newest version, whatever version this object is at."""
         return self._backing.newest()
+
+    def _newest_alike(self) -> TableSnapshot:
+        """Return the newest version if it has the definition of this object's version, else the latter."""
+        newest, mine = self._backing.newest(), self._snapshot
+        is_alike = newest.metadata == mine.metadata and newest.protocol == mine.protocol
+        return newest if is_alike else mine
 
     def _note(self, read: ReadSet, *, version: int | None = None) -> None:
         """Record a read of this version, or of a committed `version`. Ignored outside a transaction."""

@@ -133,8 +133,8 @@ def vacuum(
     """Delete unneeded files and return their paths; with `dry_run` only return them. If there are any to delete, one
     commit records the start and another the end."""
     table._refuse_in_transaction("vacuum")
-    table.update_incremental()
-    backing, snapshot = table._backing, table._snapshot
+    backing = table._backing
+    snapshot = backing.newest()
     default_ms = DEFAULT_RETENTION_MS
     if isinstance(backing, SqlBacking):
         default_ms = backing.catalog.config.retention_deleted_file_days * _DAY_MS
@@ -148,6 +148,7 @@ def vacuum(
         end_vacuum(backing.catalog.store, backing.row.table_id, None)
     if dry_run or not doomed.files:
         return [file.path for file in doomed.files]
+    table.update_incremental()
     table._run(lambda _: Done(_start(doomed, retention)), *given)
     with _mark_files(backing, since) as check:
         # Check again after the mark: commits made before it are seen here, later ones are refused by it.

@@ -56,7 +56,7 @@ def run(
 
 def _propose(draft: TableDraft, done: Done, properties: CommitProperties | None) -> None:
     if properties is not None:
-        done = done.noting(properties.actions(), properties.checked_metadata())
+        done = done.noting(properties.actions(), properties.checked_metadata(), only_next=properties.only_next)
     if done.commit is not None:
         draft.commits.append(done.commit)
 

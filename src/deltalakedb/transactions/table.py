@@ -71,6 +71,7 @@ class TransactionTable(DeltaTable):
         post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002  the mirror does both
         *,
         moves: bool = True,  # noqa: ARG002  it always shows what the transaction wrote
+        replaces_all: bool = False,  # noqa: ARG002  it sees the transaction's cut
     ) -> dict[str, Any]:
         """Run a verb as one statement of the transaction."""
         metrics = self._transaction.run(self.name, verb, commit_properties)

@@ -72,7 +72,9 @@ def write_deltalake(
     properties, hooks = commit_properties or CommitProperties(), post_commithook_properties
     if isinstance(table_or_uri, DeltaTable):
         if not _leaves_alone(request, table_or_uri.name):
-            table_or_uri._run(partial(write, data=_to_stream(data), request=request), properties, hooks)
+            verb = partial(write, data=_to_stream(data), request=request)
+            replaces_all = request.mode == "overwrite" and predicate is None
+            table_or_uri._run(verb, properties, hooks, replaces_all=replaces_all)
         return
     if not isinstance(table_or_uri, str | os.PathLike):
         raise ValueError(f"table_or_uri must be a str, Path or DeltaTable, not {type(table_or_uri).__name__}")

@@ -36,6 +36,8 @@ def value(expression: str) -> object:
         (r"regexp_like('a]', '^a[]]$')", True),
         ("regexp_count('aaa', '')", 4),
         ("regexp_match('foobar', 'B(..)', 'i')", ["ar"]),
+        ("regexp_match('foobar', '(x|b)(?:y|a)')", ["b"]),
+        ("regexp_match('a|b', '[(|](b)')", ["b"]),
     ],
 )
 def test_patterns_and_replacements_are_those_of_rust(expression: str, expected: object) -> None:
@@ -50,6 +52,8 @@ def test_patterns_and_replacements_are_those_of_rust(expression: str, expected: 
         (r"regexp_like('a', '[\W]')", "regexp_like: "),
         (r"regexp_like('é', '\bé')", "ASCII characters only"),
         ("regexp_match('abc', '(a)(x)?')", "regexp_match: .* may leave out"),
+        ("regexp_match('abc', '(a)|(b)')", "regexp_match: .* may leave out"),
+        ("regexp_match('abc', '(?:(a))*b')", "regexp_match: .* may leave out"),
         ("regexp_replace('a', '(?-u:a)', 'b')", "regexp_replace: "),
         ("regexp_replace('a', lower('A'), '$n')", "the group 'n'"),
         ("regexp_replace('a', 'a', lower('$1'))", "must be written out"),

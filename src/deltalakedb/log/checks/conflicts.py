@@ -90,7 +90,7 @@ def needs(mine: Sequence[ProposedCommit], also_read: ReadSet) -> Needs:
         values=any(read.predicates for read in reads),
         txns=bool(stake.app_ids),
         domains=bool(stake.domains) or stake.reads_definition,
-        commits=stake.reads_history,
+        commits=stake.reads_history or bool(stake.only_next),
     )
 
 
@@ -139,6 +139,8 @@ class _Stake:
     reads_definition: bool = False
     reads_history: bool = False
     reads_removals: bool = False
+    only_next: str = ""
+    """The operation of a commit that must be the next version."""
 
     @property
     def changes_table(self) -> bool:
@@ -146,6 +148,8 @@ class _Stake:
 
     def take(self, commit: ProposedCommit) -> None:
         blind = commit.is_blind_append
+        if commit.only_next:
+            self.only_next = commit.operation
         for action in commit.actions:
             match action:
                 case AddFile():
@@ -217,6 +221,9 @@ class _Check:
 
     def meet(self, winner: Winner) -> None:
         """Checks one winner, in Spark's order, so that the same race raises the same error in both."""
+        if self._stake.only_next:
+            what = f"version {winner.version} came before this {self._stake.only_next}, and max_commit_retries is 0"
+            self._raise(CommitFailedError, winner, what)
         self._check_protocol(winner)
         self._check_metadata(winner)
         self._check_domains(winner)

@@ -64,6 +64,8 @@ class ProposedCommit:
     """Whether the mirror adds the fence to this commit's protocol action; None: as the table has it."""
     may_be_elsewhere: bool = False
     """Files outside of the table's location are allowed: the caller named them by absolute paths."""
+    only_next: bool = False
+    """It becomes the version after the one it was made from, or none: `max_commit_retries` is 0."""
     restores: int | None = None
     """The older version whose files this commit adds again."""
     commit_info: CommitInfo | None = None

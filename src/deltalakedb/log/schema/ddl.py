@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from deltalakedb.exceptions import SchemaMismatchError
+from deltalakedb.exceptions import InvalidValueError
 from deltalakedb.log.schema.types import (
     ArrayType,
     DataType,
@@ -173,8 +173,8 @@ class _Parser:
     def _place(self) -> int:
         return self._words[self._next][2] if self._next < len(self._words) else len(self._text)
 
-    def _refusal(self, what: str, where: int) -> SchemaMismatchError:
-        return SchemaMismatchError(
+    def _refusal(self, what: str, where: int) -> InvalidValueError:
+        return InvalidValueError(
             f"the schema {self._text!r} has at character {where + 1} {what}; "
             "write it as `id long not null, day date, amount decimal(10,2)`"
         )
