@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deltalakedb.data.engine import own_column
@@ -39,44 +40,92 @@ class QueryBuilder:
                     f"for {key!r}: settings of a session start with `datafusion.`"
                 )
         self._tables: dict[str, ds.Dataset] = {}
+        self._views: dict[str, _View] = {}
 
     def register(self, table_name: str, delta_table: DeltaTable) -> QueryBuilder:
         """Let queries read a table under this name, at the version it is at now, wherever the object moves later."""
         check_text(table_name, required=True)
-        if table_name in self._tables:
+        if table_name in self._tables or table_name in self._views:
             raise DeltaError(f"Execution error: The table {table_name} already exists in this QueryBuilder")
         self._tables[table_name] = copy(delta_table).lazy_dataset()
         return self
 
     def execute(self, sql: str) -> arro3.core.RecordBatchReader:
-        """The answer to one query, as a stream."""
-        from deltalakedb.data.engine import Engine
-        from deltalakedb.operations.query_names import describe_columns, described_table
-        from deltalakedb.operations.query_sql import read_query
-        from deltalakedb.runtime.config import load_config
+        """The answer to one query, as a stream; `create view` and `drop view` give names to queries of this object."""
+        from deltalakedb.operations.query_statements import (
+            Create,
+            Describe,
+            Drop,
+            Explain,
+            describe_columns,
+            read_statement,
+            show_plan,
+        )
         from deltalakedb.tables.streams import stream, with_views
 
         check_text(sql, required=True)
-        described = described_table(sql)
-        if described in self._tables:
-            columns = with_views(describe_columns(self._tables[described].schema).to_reader())
-            return stream(columns.schema, columns)
-        config = load_config()
-        engine = Engine(config.data_memory_limit, config.data_temp_folder)
-        schemas = {name: dataset.schema for name, dataset in self._tables.items()}
-        query = read_query(sql, schemas, lambda value: _is_null(engine, value))
-        text = _one_query(sql) if query is None else query.sql
-        for name, dataset in self._tables.items():
-            engine.register(own_column(name), dataset)
-            self._show(engine, name, _FLOATS)
+        match read_statement(sql):
+            case Describe(name) if name in self._schemas():
+                answer = with_views(describe_columns(self._schemas()[name]).to_reader())
+            case Explain(query, runs):
+                engine = self._open()
+                plan = engine.execute(f"explain {'analyze ' if runs else ''}{self._translate(engine, query)[0]}")[0][1]
+                answer = with_views(show_plan("Plan with Metrics" if runs else "physical_plan", plan).to_reader())
+            case Create() as view:
+                answer = self._create(view.name, view.query, replaces=view.replaces)
+            case Drop(name, may_be_missing):
+                answer = self._drop(name, may_be_missing=may_be_missing)
+            case _:
+                answer = self._run(sql)
+        return stream(answer.schema, answer)
+
+    def _run(self, sql: str) -> pa.RecordBatchReader:
+        engine = self._open()
+        text, query = self._translate(engine, sql)
         try:
-            answer = self._answer(engine, text, query)
+            return self._answer(engine, text, query)
         except PredicateError as error:
             said = None if query is None else query.explain(str(error))
             if said is None:
                 raise
             raise PredicateError(said) from error
-        return stream(answer.schema, answer)
+
+    def _open(self) -> Engine:
+        """An engine that knows the tables and the views."""
+        from deltalakedb.data.engine import Engine
+        from deltalakedb.runtime.config import load_config
+
+        config = load_config()
+        engine = Engine(config.data_memory_limit, config.data_temp_folder)
+        for name, dataset in self._tables.items():
+            engine.register(own_column(name), dataset)
+            self._show(engine, name, _FLOATS)
+        for name, view in self._views.items():
+            engine.execute(f"create or replace temp view {_quoted(name)} as {view.sql}")
+        return engine
+
+    def _schemas(self) -> dict[str, pa.Schema]:
+        return {name: one.schema for name, one in (*self._tables.items(), *self._views.items())}
+
+    def _translate(self, engine: Engine, sql: str) -> tuple[str, Query | None]:
+        """A query in DuckDB's SQL, and what is known of its columns."""
+        from deltalakedb.operations.query_sql import read_query
+
+        query = read_query(sql, self._schemas(), lambda value: _is_null(engine, value))
+        return (_one_query(sql) if query is None else query.sql), query
+
+    def _create(self, name: str, sql: str, *, replaces: bool) -> pa.RecordBatchReader:
+        if not replaces and name in self._schemas():
+            raise DeltaError(f"Execution error: Table '{name}' already exists; `create or replace` takes its place")
+        if name in self._tables:
+            raise DeltaError(f"{name} is a registered table: give the view another name")
+        self._views[name] = _View(self._translate(self._open(), sql)[0], self._run(sql).schema)
+        return _nothing()
+
+    def _drop(self, name: str, *, may_be_missing: bool) -> pa.RecordBatchReader:
+        if self._views.pop(name, None) is None and self._tables.pop(name, None) is None and not may_be_missing:
+            raise DeltaError(f"Execution error: Table '{name}' doesn't exist.")
+        return _nothing()
 
     def _answer(self, engine: Engine, text: str, query: Query | None) -> pa.RecordBatchReader:
         """The rows, with columns as `deltalake` describes them."""
@@ -114,6 +163,21 @@ class QueryBuilder:
             f"create or replace temp view {_quoted(name)} as "
             f"select *{f' replace ({replaced})' if replaced else ''} from {_quoted(own_column(name))}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A query that has a name, in DuckDB's SQL, and what it answers."""
+
+    sql: str
+    schema: pa.Schema
+
+
+def _nothing() -> pa.RecordBatchReader:
+    """The answer of a statement that has none."""
+    import pyarrow as pa
+
+    return pa.table({}).to_reader()
 
 
 def _is_null(engine: Engine, value: str) -> bool:

@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from deltalakedb.transaction import AddAction, RemoveAction
     from deltalakedb.writer.properties import WriterProperties
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "DeltaTableConfig": "deltalakedb.tables.answers",
-        "Metadata": "deltalakedb.tables.answers",
-        "ProtocolVersions": "deltalakedb.tables.answers",
-        "TableMerger": "deltalakedb.merge",
-    },
-)
+_HOMES = {
+    "deltalakedb.merge": "TableMerger",
+    "deltalakedb.tables.answers": "DeltaTableConfig Metadata ProtocolVersions MAX_SUPPORTED_PYARROW_WRITER_VERSION "
+    "MAX_SUPPORTED_READER_VERSION NOT_SUPPORTED_PYARROW_WRITER_VERSIONS NOT_SUPPORTED_READER_VERSION "
+    "SUPPORTED_READER_FEATURES SUPPORTED_WRITER_FEATURES",
+    "deltalakedb.tables.filters": "FilterConjunctionType FilterDNFType FilterLiteralType FilterType "
+    "FilePruningPredicateType PartitionFilterType",
+}
+__getattr__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names.split()})
 
 _REVERSED = ("post_commithook_properties", "commit_properties")
 

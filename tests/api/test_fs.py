@@ -130,3 +130,9 @@ def test_a_failure_of_the_disk_is_an_oserror_and_only_the_named_file_is_deleted(
             handler.open_input_file("n" * 5000)
     handler.delete_file("a")
     assert [path.name for path in tmp_path.iterdir()] == [".a.crc"]
+
+
+def test_the_address_of_a_catalogs_table_is_that_of_its_folder(both: Both) -> None:
+    both.seed({"id": [1]})
+    handler = deltalakedb.fs.DeltaStorageHandler(both.ours.uri)
+    assert handler.equals(deltalakedb.fs.DeltaStorageHandler(str(both.ours.folder)))

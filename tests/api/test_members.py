@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,25 @@ def test_every_member_is_called_in_a_test_of_this_folder() -> None:
     called = set(re.findall(r"\w+", text))
     never = [member.full_name for member in members() if member.name.split(".")[-1] not in called]
     assert not never
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("table", "FilterLiteralType FilterConjunctionType FilterDNFType FilterType PartitionFilterType"),
+        ("table", "FilePruningPredicateType SUPPORTED_READER_FEATURES SUPPORTED_WRITER_FEATURES"),
+        ("table", "MAX_SUPPORTED_READER_VERSION NOT_SUPPORTED_READER_VERSION"),
+        ("table", "MAX_SUPPORTED_PYARROW_WRITER_VERSION NOT_SUPPORTED_PYARROW_WRITER_VERSIONS"),
+        ("fs.fs_handler", "DeltaStorageHandler"),
+        ("_internal", "RawDeltaTable Schema Field PrimitiveType StructType ArrayType MapType VariantType"),
+        ("_internal", "Transaction RemoveAction TableFeatures rust_core_version create_table_with_add_actions"),
+        ("_internal", "DeltaError TableNotFoundError CommitFailedError DeltaProtocolError SchemaMismatchError"),
+    ],
+)
+def test_names_that_other_libraries_import_are_where_they_look_for_them(module: str, names: str) -> None:
+    for library in ("deltalake", "deltalakedb"):
+        found = import_module(f"{library}.{module}")
+        assert [name for name in names.split() if not hasattr(found, name)] == [], library
 
 
 FEATURES = (

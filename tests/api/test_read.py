@@ -250,11 +250,27 @@ def test_queries_that_cannot_be_answered_fail(read: Both, sql: str) -> None:
     read.fails(lambda lib: lib.module.QueryBuilder().register("t", lib.table()).execute(sql))
 
 
+def test_a_query_can_be_given_a_name(read: Both) -> None:
+    def ask(lib: Library, *statements: str) -> Any:
+        queries = lib.module.QueryBuilder().register("t", lib.table())
+        return [queries.execute(statement) for statement in statements][-1]
+
+    view = "create view v as select day, count(*) as n from t group by day"
+    read.same(lambda lib: ask(lib, view, "select v.n, v.day from v order by day"))
+    read.same(lambda lib: ask(lib, view, "create or replace view v as select id from t", "select max(id) as m from v"))
+    read.same(lambda lib: ask(lib, view, "drop view v", "create table v as select 1 as a", "select * from v"))
+    read.same(lambda lib: ask(lib, "select g.value from generate_series(1, 7, 3) as g order by 1"))
+    read.fails(lambda lib: ask(lib, view, view))
+    read.fails(lambda lib: ask(lib, view, "drop table v", "select * from v"))
+    plan = pa.table(ask(read.ours, view, "explain select * from v"))
+    assert plan["plan_type"].to_pylist() == ["physical_plan"]
+
+
 def test_a_query_builder_refuses_what_it_cannot_take(both: Both) -> None:
     both.seed({"id": [1]})
     both.fails(lambda lib: lib.module.QueryBuilder({"nosuch": "1"}))
     both.fails(lambda lib: lib.module.QueryBuilder().register("t", lib.table()).register("t", lib.table()))
     with pytest.raises(dl.DeltaError, match="only reads"):
-        dl.QueryBuilder().execute("create table x as select 1")
+        dl.QueryBuilder().execute("insert into x values (1)")
     with pytest.raises(dl.DeltaError, match="disabled"):
         dl.QueryBuilder().execute("select * from read_csv('/etc/passwd')")

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("cdc",),
     ("spark",),
     ("__init__",),
-    ("polars", "fs"),
+    ("polars", "fs", "_internal"),
     ("writer", "query"),
     ("transactions",),
     ("table",),

@@ -21,6 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from deltalakedb.exceptions import PredicateError
 from deltalakedb.log.predicates.predicate_sql import parse_expression
+from deltalakedb.operations.commit_predicates import rewrite_conditions
 from deltalakedb.operations.constant_folding import (
     ARITHMETIC,
     COMPARISONS,
@@ -74,9 +75,14 @@ def commit_text(root: Node, find: FindColumn) -> str:
     for node in root.walk():
         node.comments = None
     try:
-        return _write(fold_constants(root.copy()), _OR, _Style('"', find))
+        folded = fold_constants(root.copy())
+        return _write(rewrite_conditions(folded, lambda one: _kind(one, find)), _OR, _Style('"', find))
     except _NotPlainError:
         return str(root.sql(dialect=DuckDB, normalize_functions="lower"))
+
+
+def _kind(column: Node, find: FindColumn) -> str:
+    return find([part.name for part in column.parts])[2]
 
 
 def constraint_text(text: str) -> str:
@@ -173,6 +179,8 @@ def _spell_more(node: Node, style: _Style) -> tuple[str, int]:
             return f"arrow_cast({_write(node.this, _OR, style)}, 'Utf8View')", _ATOM
         case exp.Extract():
             return f"date_part('{node.name.upper()}', {_write(node.expression, _OR, style)})", _ATOM
+        case exp.RegexpLike() | exp.RegexpILike() if node.args.get("flag") is None:
+            return _matched(node, "", style)
         case exp.HexString():
             return f"decode('{node.name.lower()}', 'hex')", _ATOM
         case exp.Neg():
@@ -212,6 +220,12 @@ def _like(node: Node, negation: str, style: _Style) -> tuple[str, int]:
         sign = "!=" if negation else "="
         return f"{_write(node.this, _COMPARED, style)} {sign} {_write(pattern, _COMPARED, style)}", _COMPARED
     return f"{_write(node.this, _COMPARED, style)} {negation}{word} {_write(pattern, _COMPARED, style)}", _COMPARED
+
+
+def _matched(node: Node, negation: str, style: _Style) -> tuple[str, int]:
+    word = "~*" if isinstance(node, exp.RegexpILike) else "~"
+    pattern = _write(node.expression, _COMPARED, style)
+    return f"{_write(node.this, _COMPARED, style)} {negation}{word} {pattern}", _COMPARED
 
 
 def _is_plain_text(pattern: Node) -> bool:
@@ -324,6 +338,8 @@ def _negated(node: Node, style: _Style) -> tuple[str, int]:
             return _in(node, style, negate=not node.args.get("negate"))
         case exp.Like() | exp.ILike():
             return _like(node, "NOT ", style)
+        case exp.RegexpLike() | exp.RegexpILike() if style.find is not None and node.args.get("flag") is None:
+            return _matched(node, "!", style)
     sign = _OPPOSITES.get(COMPARISONS.get(type(node), ""))
     if sign is None:
         return f"NOT {_write(node, _NOT, style)}", _NOT

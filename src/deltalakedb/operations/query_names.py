@@ -257,7 +257,6 @@ _NAMES: Final = {
     "string": "Utf8View", "large_string": "Utf8View", "string_view": "Utf8View", "binary": "BinaryView",
     "large_binary": "BinaryView", "binary_view": "BinaryView", "date32[day]": "Date32", "null": "Null",
 }  # fmt: skip
-_DESCRIBE: Final = re.compile(r'\s*desc(?:ribe)?\s+(?:table\s+)?(?:"([^"]+)"|(\w+))\s*;?\s*', re.IGNORECASE)
 
 
 def rust_name(kind: pa.DataType) -> str:
@@ -281,17 +280,3 @@ def rust_name(kind: pa.DataType) -> str:
 
 def _field(item: pa.Field) -> str:
     return f'"{item.name}": {"" if item.nullable else "non-null "}{rust_name(item.type)}'
-
-
-def described_table(sql: str) -> str | None:
-    """The table that a statement such as `describe t` asks about; None for any other statement."""
-    match = _DESCRIBE.fullmatch(sql)
-    return None if match is None else match[1] or match[2].lower()
-
-
-def describe_columns(schema: pa.Schema) -> pa.Table:
-    """What `describe` tells of a table: names, types and whether they may be null."""
-    texts = [(item.name, rust_name(item.type), "YES" if item.nullable else "NO") for item in schema]
-    names = ("column_name", "data_type", "is_nullable")
-    fields = pa.schema([pa.field(name, pa.string(), nullable=False) for name in names])
-    return pa.table([[row[place] for row in texts] for place in range(3)], schema=fields)

@@ -196,8 +196,24 @@ class _Reader:
         if isinstance(source, exp.Subquery):
             inner = self._renamed(source, self.read(source.this, defined))
             scope.add(source.alias or _only_table(source) or "", _by_name(inner))
+        elif isinstance(source, exp.Table) and isinstance(source.this, exp.GenerateSeries):
+            self._add_series(scope, source)
         elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
             scope.add(source.alias_or_name, defined.get(source.name, self._tables.get(source.name)))
+        else:
+            scope.complete = False
+
+    def _add_series(self, scope: Scope, source: Node) -> None:
+        """`generate_series(1, 3)` and `range(1, 3)`, whose column is called `value`."""
+        own = "range" if source.this.args.get("is_end_exclusive") else "generate_series"
+        names = source.alias_column_names or ["value"]
+        alias = source.alias or own
+        columns = [exp.to_identifier(name, quoted=True) for name in names]
+        source.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=columns))
+        bounds = [source.this.args.get(name) for name in ("start", "end", "step")]
+        numbers = [one.this if isinstance(one, exp.Neg) else one for one in bounds if one is not None]
+        if all(isinstance(one, exp.Literal) and not one.is_string for one in numbers):
+            scope.add(alias, {names[0]: AnswerColumn(names[0], nullable=False, kind=pa.int64())})
         else:
             scope.complete = False
 

@@ -9,6 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from deltalakedb.log.protocol.codec import from_sql_text, may_contain
+from deltalakedb.log.protocol.features import (
+    MAX_READER_VERSION,
+    MAX_WRITER_VERSION,
+    READER_FEATURES,
+    WRITER_FEATURES,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +23,15 @@ if TYPE_CHECKING:
     from deltalakedb.log.schema.types import StructField
     from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.store.reader import HistoryEntry
+
+
+# What tables may ask for: constants of `deltalake.table`, which other libraries look at.
+MAX_SUPPORTED_READER_VERSION = MAX_READER_VERSION
+NOT_SUPPORTED_READER_VERSION = -1
+SUPPORTED_READER_FEATURES = set(READER_FEATURES)
+MAX_SUPPORTED_PYARROW_WRITER_VERSION = MAX_WRITER_VERSION
+NOT_SUPPORTED_PYARROW_WRITER_VERSIONS: list[int] = []
+SUPPORTED_WRITER_FEATURES = set(WRITER_FEATURES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 Filter = tuple[str, str, Any]
 FilterDnf = Sequence[Filter] | Sequence[Sequence[Filter]]
+FilterLiteralType = Filter
+FilterConjunctionType = list[FilterLiteralType]
+FilterDNFType = list[FilterConjunctionType]
+FilterType = FilterConjunctionType | FilterDNFType
+PartitionFilterType = list[tuple[str, str, str | list[str]]]
+FilePruningPredicateType = str | FilterType
+"""The last six have the names that `deltalake.table` gives them."""
 PredicateLike = str | FilterDnf
 RowFilter = Any
 """SQL text, the filter lists of `deltalake`, or a pyarrow expression."""

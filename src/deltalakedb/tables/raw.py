@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deltalakedb.tables.reader import TableReader
 
 
-class RawTable:
+class RawDeltaTable:
     """The internals of a table that other libraries use."""
 
     def __init__(self, table: TableReader) -> None:

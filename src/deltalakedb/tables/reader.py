@@ -26,7 +26,7 @@ from deltalakedb.tables.answers import (
 )
 from deltalakedb.tables.backing import Backing, TableSnapshot
 from deltalakedb.tables.filters import FilterDnf, PredicateLike, RowFilter, one_predicate
-from deltalakedb.tables.raw import RawTable, class_for_others, is_asked_by_polars, without_doubtful_bounds
+from deltalakedb.tables.raw import RawDeltaTable, class_for_others, is_asked_by_polars, without_doubtful_bounds
 from deltalakedb.tables.sql_backing import SqlBacking
 
 if TYPE_CHECKING:
@@ -334,9 +334,9 @@ class TableReader:
     # -- helpers for the functions in tables/
 
     @property
-    def _table(self) -> RawTable:
+    def _table(self) -> RawDeltaTable:
         """The internals that Polars and other libraries use."""
-        return RawTable(self)
+        return RawDeltaTable(self)
 
     @property
     def _storage_options(self) -> dict[str, str] | None:

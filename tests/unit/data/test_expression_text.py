@@ -79,3 +79,28 @@ def test_a_constraint_keeps_its_words_and_only_the_quotes_that_it_needs(text: st
 )
 def test_a_constraint_is_folded_as_deltalake_folds_it(text: str, kept: str) -> None:
     assert constraint_text(text) == kept
+
+
+def _find_kind(path: Sequence[str]) -> tuple[str, list[str], str]:
+    return "", list(path), {"d": "date", "t": "timestamp"}.get(path[0], "string")
+
+
+@pytest.mark.parametrize(
+    ("text", "recorded"),
+    [
+        ("regexp_like(a, 'x')", "a LIKE '%x%'"),
+        ("a ~ '^x'", "a LIKE 'x%'"),
+        ("a !~* 'x$'", "a NOT ILIKE '%x'"),
+        ("a ~ '^x$'", "a = 'x'"),
+        ("a ~ 'x|y'", "a ~ 'x|y'"),
+        ("a !~ 'x|y'", "a !~ 'x|y'"),
+        ("a ~ 'x_'", "a ~ 'x_'"),
+        ("starts_with(a, 'x')", "a LIKE 'x%'"),
+        ("date_part('year', d) = 2024", "d >= '2024-01-01'::date AND d < '2025-01-01'::date"),
+        ("extract(year from d) <> 2024", "d < '2024-01-01'::date OR d >= '2025-01-01'::date"),
+        ("extract(year from d) <= 2024", "d < '2025-01-01'::date"),
+        ("extract(year from a) = 2024", "date_part('YEAR', a) = 2024"),
+    ],
+)
+def test_a_commit_records_what_the_optimizer_of_deltalake_makes_of_a_condition(text: str, recorded: str) -> None:
+    assert commit_text(parse_expression(text), _find_kind) == recorded

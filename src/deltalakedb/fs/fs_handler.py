@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
+from deltalakedb.catalog.uri import is_catalog_uri
 from deltalakedb.exceptions import DeltaError, StorageError, TableNotFoundError
 from deltalakedb.runtime.arguments import check_sequence, check_text, wrong_type
 from deltalakedb.storage.interface import ListedFile, NewFile, Storage
 from deltalakedb.storage.location import open_storage, parse_location
-from deltalakedb.tables.raw import RawTable
+from deltalakedb.table import DeltaTable
+from deltalakedb.tables.raw import RawDeltaTable
 
 _BUFFER_BYTES: Final = 5 * 1024 * 1024
 _SMALL_BUFFER: Final = (
@@ -55,6 +58,9 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
             raise TableNotFoundError('Local path "" does not exist or you don\'t have access!')
         self._options = _checked("options", options, str)
         self._sizes = _checked("known_sizes", known_sizes, int)
+        if is_catalog_uri(table_uri):
+            with closing(DeltaTable(table_uri, storage_options=self._options)) as table:
+                table_uri, self._options = table.table_uri, table._storage_options or {}
         place = parse_location(table_uri, self._options)
         self._location = place.uri
         self._storage = open_storage(table_uri, self._options)
@@ -66,8 +72,8 @@ class DeltaStorageHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow h
         cls, table: Any, options: Mapping[str, str] | None = None, known_sizes: Mapping[str, int] | None = None
     ) -> DeltaStorageHandler:
         """Open the folder of a DeltaTable, with the table's storage options unless `options` are given."""
-        raw = table if isinstance(table, RawTable) else getattr(table, "_table", None)
-        if not isinstance(raw, RawTable):
+        raw = table if isinstance(table, RawDeltaTable) else getattr(table, "_table", None)
+        if not isinstance(raw, RawDeltaTable):
             raise wrong_type(table, "RawDeltaTable")
         return cls(raw.table_uri(), raw._storage_options if options is None else options, known_sizes)
 
