@@ -16,6 +16,7 @@ DeltaError
 |__ DeltaProtocolError             a log that breaks, or asks for more than, the protocol we know
 |   |__ MalformedLogError          truncated JSON, bad UTF-8, two metaData, corrupt checkpoint, escaping path
 |   |__ UnsupportedFeatureError    .features, .table
+|   |   |__ UnsupportedWriteError  of a commit; a CommitFailedError too
 |   |__ LogGapError                .missing_version
 |   |__ InvalidCommitError         proposed actions that break the protocol
 |       |__ AppendOnlyError        of rows that delta.appendOnly keeps; a CommitFailedError too
@@ -191,11 +192,11 @@ class UnsupportedFeatureError(DeltaProtocolError):
     """The table needs features that this package does not have."""
 
     def __init__(self, table: str, features: Iterable[str], *, purpose: str = "read", hint: str = "") -> None:
-        self.table = redact(table)
-        self.features = tuple(sorted(features))
+        shown, self.features = redact(table), tuple(sorted(features))
         named = ", ".join(self.features)
         tail = f" {hint}" if hint else ""
-        super().__init__(f"table {self.table} cannot be {purpose}: it needs unsupported table features: {named}.{tail}")
+        super().__init__(f"table {shown} cannot be {purpose}: it needs unsupported table features: {named}.{tail}")
+        self.table: str | None = shown
 
 
 class LogGapError(DeltaProtocolError):
@@ -226,6 +227,10 @@ class CommitFailedError(DeltaError):
 
 class AppendOnlyError(InvalidCommitError, CommitFailedError):
     """An append-only table would lose rows."""
+
+
+class UnsupportedWriteError(UnsupportedFeatureError, CommitFailedError):
+    """A commit needs features that this package does not have."""
 
 
 class VersionTakenError(CommitFailedError):

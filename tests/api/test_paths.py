@@ -17,6 +17,7 @@ import pytest
 
 import deltalakedb as dl
 from deltalakedb.exceptions import (
+    CommitFailedError,
     ConcurrentTransactionError,
     MetadataChangedError,
     NotWritableError,
@@ -252,6 +253,34 @@ def test_a_table_that_asks_for_more_than_we_know_is_refused_by_name(place: Path)
     commit.write_text("\n".join([*lines, json.dumps({"protocol": protocol})]) + "\n")
     with pytest.raises(UnsupportedFeatureError, match="teleport"):
         dl.DeltaTable(place)
+
+
+def test_a_write_that_the_features_do_not_allow_is_a_failed_commit(place: Path) -> None:
+    deltalake.write_deltalake(place, rows(1))
+    commit = place / "_delta_log" / f"{0:020d}.json"
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["teleport"]}
+    lines = [line for line in commit.read_text().splitlines() if '"protocol"' not in line]
+    commit.write_text("\n".join([*lines, json.dumps({"protocol": protocol})]) + "\n")
+    with pytest.raises(CommitFailedError, match="teleport") as raised:
+        dl.write_deltalake(place, rows(1), mode="append")
+    assert isinstance(raised.value, UnsupportedFeatureError)
+    assert raised.value.table == str(place.as_uri())
+
+
+def test_a_table_that_begins_before_it_has_columns_can_be_opened(place: Path) -> None:
+    deltalake.write_deltalake(place, rows(1))
+    log = place / "_delta_log"
+    lines = (log / f"{0:020d}.json").read_text().splitlines()
+    actions = [json.loads(line) for line in lines]
+    (log / f"{1:020d}.json").write_text("\n".join(line for line in lines if '"protocol"' not in line) + "\n")
+    for action in actions:
+        action.get("metaData", {}).pop("schemaString", None)
+    first = [json.dumps(action) for action in actions if "add" not in action]
+    (log / f"{0:020d}.json").write_text("\n".join(first) + "\n")
+    table = dl.DeltaTable(place)
+    assert table.to_pyarrow_table().num_rows == 1
+    assert [entry["version"] for entry in table.history()] == [1, 0]
+    assert table.version() == 1
 
 
 def test_a_commit_against_the_rules_of_the_protocol_is_not_made(place: Path) -> None:

@@ -101,6 +101,9 @@ MACROS: Final = (
     "create macro dl_divide(x, y) as case when y = 0 then x * 'infinity'::double else x / y end",
     "create macro dl_nonzero(y, x) as case when y = 0 and x is not null and typeof(y) not in ('FLOAT', 'DOUBLE') "
     f"then error('{DIVIDED_BY_ZERO}') else y end",
+    # DuckDB shifts no negative number.
+    "create macro dl_shift_left(x, n) as case when x >= 0 then x << n else -((-x) << n) end",
+    "create macro dl_factorial(x) as cast(factorial(cast(x as integer)) as bigint)",
     # Newton's step makes the root of 27 a whole number.
     "create macro dl_cbrt(x) as case when x = 0 or abs(x) > 1e100 then cbrt(x) "
     "else cbrt(x) - (pow(cbrt(x), 3) - x) / (3 * pow(cbrt(x), 2)) end",

@@ -133,6 +133,8 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
         elif isinstance(node, exp.Nullif) and not is_rule:
             if is_whole(node.this, kind_of) and _is_double(node.expression, kind_of):
                 node.set("this", exp.cast(node.this, "double"))
+        elif isinstance(node, exp.BitwiseLeftShift):
+            node.replace(_call("DL_SHIFT_LEFT", node.this, node.expression))
         elif type(node) in _OF_TEXTS:
             _refuse_other_types(node, kind_of)
             node.replace(_call(_OF_TEXTS[type(node)], node.this))
@@ -244,6 +246,7 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.WithinGroup: lambda node: _within_group(node),
     exp.UnixToTime: lambda node: _to_timestamp(node),
     exp.Ln: lambda node: _call("DL_LN", node.this),
+    exp.Factorial: lambda node: _call("DL_FACTORIAL", node.this),
     exp.Log: lambda node: _log(node),
     exp.Asin: lambda node: _call("DL_ASIN", node.this),
     exp.Acos: lambda node: _call("DL_ACOS", node.this),

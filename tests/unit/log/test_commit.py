@@ -32,6 +32,7 @@ from deltalakedb.log.protocol.commit import (
     render_action,
     render_line,
 )
+from deltalakedb.log.schema.types import parse_schema
 from tests.unit.log.strategies import actions, adds, any_text, json_texts, object_text, parse_exactly
 
 ADD = '{"add":{"path":"a","partitionValues":{},"size":1,"modificationTime":2,"dataChange":true}}'
@@ -324,3 +325,12 @@ def test_many_right_actions_are_no_trouble() -> None:
     rest = [add for add in many_adds() if add.path != "part-7.parquet"]
     CommitChecker("t", 1).see_all([*rest, *moved])
     CommitChecker("t", 1).see_all([*many_adds(), RemoveFile("other.parquet", True), AppTransaction("a", 1)])
+
+
+def test_metadata_without_a_schema_has_no_columns_and_is_rendered_as_it_was() -> None:
+    line = (
+        '{"metaData":{"id":"i","format":{"provider":"parquet","options":{}},"partitionColumns":[],"configuration":{}}}'
+    )
+    metadata: Any = parse(line)
+    assert parse_schema(metadata.schema_string).fields == ()
+    assert json.loads(render_action(metadata)) == json.loads(line)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Final, NoReturn
 
-from deltalakedb.exceptions import UnsupportedFeatureError
+from deltalakedb.exceptions import UnsupportedFeatureError, UnsupportedWriteError
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.schema.types import (
     ArrayType,
@@ -181,7 +181,7 @@ def data_writable(protocol: Protocol, metadata: Metadata, table: str, *, evaluat
             f"Rows written here would not keep it true: {uses}. Write them with an engine that does, such as Spark, "
             "or bring finished files with commit_actions."
         )
-        raise UnsupportedFeatureError(table, unsupported, purpose="written by this data plane", hint=hint)
+        raise UnsupportedWriteError(table, unsupported, purpose="written by this data plane", hint=hint)
 
 
 @lru_cache(maxsize=64)
@@ -199,7 +199,8 @@ def _not_evaluated(
 def _refuse(unsupported: frozenset[str], table: str, purpose: str) -> NoReturn:
     hints_by_feature = _HINTS | _NOT_WRITABLE
     hints = dict.fromkeys(hints_by_feature[name] for name in sorted(unsupported) if name in hints_by_feature)
-    raise UnsupportedFeatureError(table, unsupported, purpose=purpose, hint=" ".join(hints))
+    error = UnsupportedFeatureError if purpose == "read" else UnsupportedWriteError
+    raise error(table, unsupported, purpose=purpose, hint=" ".join(hints))
 
 
 def is_enabled(configuration: Mapping[str, str | None], name: str) -> bool:

@@ -26,6 +26,8 @@ from deltalakedb.log.protocol.actions import (
 
 REQUIRED: Final = object()
 """The default of a field that an action must have."""
+_NO_COLUMNS: Final = '{"type":"struct","fields":[]}'
+"""Some engines begin a table before it has columns, and then leave out its schema."""
 
 
 class Kind(Enum):
@@ -171,7 +173,7 @@ METADATA: Final = Spec(
     (
         _field("id", Kind.TEXT, REQUIRED, column="metadata_id"),
         _field("format", Kind.OBJECT, REQUIRED, nested=FORMAT),
-        _field("schemaString", Kind.TEXT, REQUIRED, column="schema_json"),
+        _field("schemaString", Kind.TEXT, _NO_COLUMNS, column="schema_json"),
         _field("partitionColumns", Kind.LIST, ()),
         _field("configuration", Kind.MAP, {}),
         _field("name", Kind.TEXT),
