@@ -25,7 +25,8 @@ from tests.cdc.local_jobs import LocalJobs
 from tests.fixtures.sizes import sized
 from tests.fixtures.spark import local_conf
 
-READY_SECONDS = 180
+READY_SECONDS = sized(180, 900)
+"""Spark took more than three minutes to start on a machine at a load of 20."""
 _STARTED = "runner: started"
 _ENDED = "runner: ended "
 

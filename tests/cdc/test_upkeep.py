@@ -1,5 +1,7 @@
 """Compaction between batches: small files are put together when enough have gathered, and it never fails the stream."""
 
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +27,10 @@ def file(number: int, size: int, **partition: str) -> AddFile:
 
 def with_rows_deleted(add: AddFile, count: int) -> AddFile:
     return replace(add, deletion_vector=DeletionVector("u", "ab^-aqEH.-t@S}K{vb[*k^", 40, count, offset=4))
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
@@ -73,6 +79,30 @@ def test_a_compaction_that_fails_is_told_and_counted_and_raises_nothing(catalog:
     assert telemetry.total_of(telemetry.CDC_FAILURES) == before + 1
     catalog.store.close()
     assert compact_if_due(catalog, CAPTURE, SETTINGS)[0].startswith("the catalog's tables: not compacted now")
+
+
+def test_a_compaction_returns_free_memory_to_the_system(catalog: dl.Catalog) -> None:
+    append(catalog, TABLE.changes, 4)
+    assert compact_if_due(catalog, CAPTURE, SETTINGS) == ["shop.orders_changes: 4 files became 1"]
+    append(catalog, TABLE.changes, 4)
+    before = resident_bytes()
+    kept = fill_and_free_memory()
+    assert resident_bytes() - before > 300 << 20, "the allocators keep what is free"
+    assert compact_if_due(catalog, CAPTURE, SETTINGS) == ["shop.orders_changes: 5 files became 1"]
+    assert resident_bytes() - before < 150 << 20
+    assert len(kept) == 20
+
+
+def fill_and_free_memory() -> list[bytes]:
+    """Take 400 MB, half from Arrow in a thread that ends, and free them; returns the few values that are kept.
+
+    The values come from the heap of the C library, which cannot shrink by itself because of those that are kept.
+    """
+    arrays: list[pa.Array] = []
+    thread = threading.Thread(target=lambda: arrays.extend(pa.array([b"x" * 100_000]) for _ in range(2_000)))
+    thread.start()
+    thread.join()
+    return [b"x" * (100_000 + number) for number in range(2_000)][::100]
 
 
 def test_files_grow_by_tiers_and_each_partition_by_itself() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
 
 from deltalakedb.cdc.run.report import record_failure
 from deltalakedb.log.protocol.actions import AddFile
@@ -62,6 +66,8 @@ def compact_if_due(catalog: Catalog, capture: Capture, settings: CaptureSettings
                 lines += _compact(catalog, name, settings.optimize_files)
             except Exception as error:  # a conflict, a full disk, a store that does not answer: the stream continues
                 lines.append(_report_failure(capture, name, error))
+    if lines:
+        _release_memory()
     return lines
 
 
@@ -78,6 +84,18 @@ def _compact(catalog: Catalog, name: str, enough: int) -> Iterator[str]:
         metrics = table.optimize.run(request)
         if metrics["numFilesRemoved"]:
             yield f"{name}: {metrics['numFilesRemoved']} files became {metrics['numFilesAdded']}"
+
+
+def _release_memory() -> None:
+    """Return free memory to the system, which takes about a millisecond.
+
+    A compaction is what needs most memory in the driver, in threads that end with it. Arrow's allocator and the C
+    library would keep several times that amount.
+    """
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # glibc's
+        trim(0)
 
 
 def find_small(files: Iterable[AddFile], enough: int) -> Iterator[_Work]:
