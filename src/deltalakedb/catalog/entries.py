@@ -9,7 +9,7 @@ from deltalakedb.catalog.instants import to_iso
 from deltalakedb.exceptions import TableNotFoundError
 from deltalakedb.store import Connection, registry
 from deltalakedb.store.connection import Row
-from deltalakedb.store.names import TableName, name_key, parse_namespace, parse_table_name
+from deltalakedb.store.names import TableName, full_name, name_key, parse_namespace, parse_table_name
 from deltalakedb.store.registry import TableRow
 
 _MOST_NAMES = 10
@@ -44,7 +44,7 @@ class TableInfo:
 
     @property
     def full_name(self) -> str:
-        return str(TableName(self.namespace, self.name))
+        return full_name(self.namespace, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class DroppedTable:
 
     @property
     def full_name(self) -> str:
-        return str(TableName(self.namespace, self.name))
+        return full_name(self.namespace, self.name)
 
     @classmethod
     def of(cls, row: Row, head: registry.Head | None) -> DroppedTable:

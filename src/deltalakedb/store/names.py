@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deltalakedb.exceptions import TableNameError
 
@@ -46,7 +47,13 @@ class TableName:
         return name_key(self.namespace), name_key(self.name)
 
     def __str__(self) -> str:
-        return f"{self.namespace}.{quote_part(self.name)}"
+        return full_name(self.namespace, self.name)
+
+
+@lru_cache(maxsize=4096)
+def full_name(namespace: str, name: str) -> str:
+    """Return a table's full name as it is written; every message and every commit has it."""
+    return f"{namespace}.{quote_part(name)}"
 
 
 def quote_part(part: str) -> str:

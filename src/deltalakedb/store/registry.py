@@ -13,7 +13,7 @@ from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.rows import metadata_from_row, protocol_from_row
 from deltalakedb.store import locations
 from deltalakedb.store.connection import UNKNOWN_COUNT, Connection, DuplicateRowError, Row
-from deltalakedb.store.names import TableName, name_key
+from deltalakedb.store.names import full_name, name_key
 from deltalakedb.store.namespaces import ensure_namespace
 
 ICEBERG, VIEW = "iceberg", "view"
@@ -38,7 +38,7 @@ class TableRow:
 
     @property
     def full_name(self) -> str:
-        return str(TableName(self.namespace, self.name))
+        return full_name(self.namespace, self.name)
 
     @property
     def key(self) -> tuple[str, str]:
