@@ -1,12 +1,16 @@
 """Scans of unmodified Spark SQL, planned by the database: who planned them, which files are kept, and the way back."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import deltalakedb.spark as dls
+from deltalakedb.exceptions import CommitFailedError, ConcurrentAppendError
+from deltalakedb.spark.session import setting
 from tests.spark.shop import Shop
 
 ENABLED = "spark.deltalakedb.planning.enabled"
@@ -143,3 +147,141 @@ def test_a_reader_with_options_of_its_file_system_is_left_to_delta(shop: Shop) -
     reader = shop.spark.read.format("delta").option("fs.dldb.some.option", "1")
     frame = reader.load(f"dldb:///file{shop.path('events')}")
     assert frame.where("id = 15").count() == 2
+
+
+def state_was_read(shop: Shop, table: str) -> bool:
+    return bool(snapshot_of(shop, table).stateReconstructionTriggered())
+
+
+def test_statements_that_write_deletion_vectors_keep_statistics_and_read_no_state(shop: Shop) -> None:
+    shop.create("orders", range(20), enableDeletionVectors="true")
+    name, spark = shop.name("orders"), shop.spark
+    spark.sql(f"insert into {name} select id + 20, 1 from range(20)")
+    spark.sql(f"delete from {name} where id in (7, 27)")
+    assert not state_was_read(shop, "orders")
+    spark.sql(f"update {name} set value = 5 where id = 28")
+    spark.sql(f"merge into {name} t using (select 9 as id) s on t.id = s.id when matched then delete")
+    assert spark.table(name).count() == 37
+    assert not state_was_read(shop, "orders")
+    table = shop.catalog.table(name)
+    adds = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert all(row["num_records"] and row["max.id"] is not None for row in adds)
+    assert sum(row["num_records"] for row in adds) >= 37
+    assert len(shop.rows("orders")) == 37
+
+
+def test_a_stream_overwrites_of_partitions_and_transactions_of_applications_read_no_state(
+    shop: Shop, tmp_path: Path
+) -> None:
+    name, spark = partitioned(shop), shop.spark
+    copy = shop.name("copy")
+    for _ in range(2):
+        stream = spark.readStream.table(name).writeStream.format("delta").trigger(availableNow=True)
+        stream.option("checkpointLocation", str(tmp_path / "checkpoint")).toTable(copy).awaitTermination()
+        assert spark.table(copy).count() == 40
+    assert not state_was_read(shop, "events")
+    assert not state_was_read(shop, "copy")
+    rows = spark.range(3).selectExpr("id", "'b' as part", "0d as price")
+    rows.write.format("delta").mode("overwrite").option("partitionOverwriteMode", "dynamic").saveAsTable(name)
+    assert spark.table(name).groupBy("part").count().orderBy("part").collect() == [("a", 20), ("b", 3)]
+    assert not state_was_read(shop, "events")
+
+
+def test_clustered_tables_and_row_ids_are_known_from_sql(shop: Shop) -> None:
+    name, spark = shop.name("clustered"), shop.spark
+    tracked = "tblproperties ('delta.enableRowTracking' = 'true')"
+    spark.sql(f"create table {name} (id long, v long) using delta cluster by (id) {tracked}")
+    for start in (0, 10):
+        spark.sql(f"insert into {name} select id + {start}, 0 from range(10)")
+    spark.sql(f"update {name} set v = 1 where id = 3")
+    spark.sql(f"optimize {name}")
+    rows = spark.sql(f"select id, _metadata.row_id as row_id from {name} order by id").collect()
+    assert [row.id for row in rows] == list(range(20))
+    assert len({row.row_id for row in rows}) == 20
+    assert not state_was_read(shop, "clustered")
+
+
+def test_counts_and_extremes_of_whole_tables_are_answered_from_metadata(shop: Shop, plain: SparkSession) -> None:
+    name, spark = shop.name("facts"), shop.spark
+    columns = "id long, small short, day date, price double, part int"
+    tracked = "tblproperties ('delta.enableDeletionVectors' = 'true')"
+    spark.sql(f"create table {name} ({columns}) using delta partitioned by (part) {tracked}")
+    for start in (0, 10):
+        day = f"date '2024-01-01' + cast(id as int) + {start}"
+        spark.sql(f"insert into {name} select id + {start}, id, {day}, id / 4, {start} - 5 from range(10)")
+    query = f"select count(*), min(id), max(id), min(small), max(day), min(price), min(part), max(part) from {name}"
+    frame = spark.sql(query)
+    assert "LocalTableScan" in frame._jdf.queryExecution().executedPlan().toString()
+    rows = frame.collect()
+    assert not state_was_read(shop, "facts")
+    assert rows == plain.sql(query).collect()
+    spark.sql(f"delete from {name} where id in (0, 3)")
+    assert spark.sql(query).collect() == plain.sql(query).collect()
+    both = f"select (select count(*) from {name}) as one, count(*) from {name} version as of 1"
+    assert spark.sql(both).collect() == plain.sql(both).collect() == [(18, 10)]
+    filtered = f"select count(*), max(id) from {name} where id < 15"
+    assert spark.sql(filtered).collect() == plain.sql(filtered).collect()
+
+
+def ranges(shop: Shop, table: str) -> str:
+    """Two files, with ids 0-9 and 10-19."""
+    name = shop.create(table, range(10))
+    shop.append_elsewhere(table, range(10, 20))
+    return name
+
+
+def test_a_transaction_conflicts_only_with_changes_of_what_its_scans_may_see(shop: Shop) -> None:
+    name, spark = ranges(shop, "stock"), shop.spark
+    with dls.begin(spark) as tx:
+        assert tx.sql(f"select value from {{{name}}} where id = 4").count() == 1
+        tx.sql(f"update {{{name}}} set value = 7 where id = 3")
+        spark.sql(f"update {name} set value = 8 where id = 13")
+        shop.append_elsewhere("stock", range(30, 33))
+    assert tx.result == {name: 5}
+    values = dict(shop.rows("stock"))
+    assert (values[3], values[13], len(values)) == (7, 8, 23)
+    tx = dls.begin(spark)
+    tx.sql(f"update {{{name}}} set value = 9 where id = 4")
+    spark.sql(f"update {name} set value = 9 where id = 5")  # of the same file
+    with pytest.raises(CommitFailedError):
+        tx.commit()
+    assert dict(shop.rows("stock"))[4] == 0
+
+
+@pytest.mark.parametrize(("number", "conflicts"), [(100, True), (200, False)])
+def test_a_scan_that_keeps_no_file_is_a_read_all_the_same(shop: Shop, number: int, conflicts: bool) -> None:
+    name, other = ranges(shop, "stock"), shop.create("log")
+    tx = dls.begin(shop.spark)
+    assert tx.sql(f"select * from {{{name}}} where id = 100").collect() == []
+    tx.sql(f"insert into {{{other}}} values (1, 1)")
+    shop.append_elsewhere("stock", [number])
+    if conflicts:
+        with pytest.raises(ConcurrentAppendError):
+            tx.commit()
+    else:
+        assert tx.commit() == {other: 1}
+
+
+def test_of_two_transactions_with_write_skew_one_fails(shop: Shop) -> None:
+    name = ranges(shop, "duty")
+    first, second = dls.begin(shop.spark), dls.begin(shop.spark)
+    for tx, seen, changed in ((first, 5, 15), (second, 15, 5)):
+        assert tx.sql(f"select value from {{{name}}} where id = {seen}").collect()
+        tx.sql(f"update {{{name}}} set value = 1 where id = {changed}")
+    assert first.commit() == {name: 3}
+    with pytest.raises(CommitFailedError):
+        second.commit()
+    values = dict(shop.rows("duty"))
+    assert (values[5], values[15]) == (0, 1)
+
+
+def test_in_a_transaction_what_delta_plans_counts_as_the_whole_table(shop: Shop) -> None:
+    name, other = ranges(shop, "stock"), shop.create("log")
+    tx = dls.begin(shop.spark)
+    assert tx.sql(f"select * from {{{name}}} where id = 3").count() == 1
+    with setting(shop.spark, "spark.databricks.delta.alwaysCollectStats.enabled", "true"):
+        assert tx.sql(f"select * from {{{name}}} where id = 100").collect() == []
+    tx.sql(f"insert into {{{other}}} values (1, 1)")
+    shop.append_elsewhere("stock", [500])
+    with pytest.raises(ConcurrentAppendError):
+        tx.commit()

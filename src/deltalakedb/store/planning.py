@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.log.predicates.atoms import Column, Predicate
 from deltalakedb.log.predicates.pruning import may_match
@@ -27,6 +28,9 @@ from deltalakedb.store.vacuums import PURGED, purged
 
 PAGE_ROWS = 20_000
 """How many files of an older version are held in memory at a time."""
+
+FIRST_FILES = 256
+"""How many files are read first for a limit of rows: most limits are small."""
 
 _NUMBERS = ("num_records", "file_id", "version")
 PLAN_SCHEMA = pa.schema([*FILES_SCHEMA, *(pa.field(name, pa.int64()) for name in _NUMBERS)])
@@ -96,6 +100,43 @@ def plan_pinned(
             raise purged(table.full_name, head.current_version)
         opened = OpenTable(table, head, snapshot.protocol, snapshot.metadata, fenced=False)
         return plan(conn, opened, predicate, version=snapshot.version, columns=columns, explain=explain)
+
+
+def first_files(conn: Connection, opened: OpenTable, num_records: int, columns: Sequence[str]) -> pa.Table:
+    """Files of the head with at least so many rows in all; every file if they have fewer.
+
+    Files whose rows are not counted are returned only if the others do not suffice.
+    """
+    schema = pa.schema([PLAN_SCHEMA.field(name) for name in columns])
+    names = list(dict.fromkeys([*columns, "num_records"]))
+    text = named_queries()["plan_first_live_files"].replace(
+        "{columns}", ", ".join(f"f.{name}" for name in names if name != "file_id")
+    )
+    counted: list[pa.Table] = []
+    uncounted: list[pa.Table] = []
+    last_id, max_rows, missing = -1, FIRST_FILES, num_records
+    while missing > 0:
+        page = conn.sql_arrow(text, table_id=opened.table.table_id, after_file_id=last_id, max_rows=max_rows)
+        rows = page.column("num_records")
+        uncounted.append(page.filter(pc.is_null(rows)))
+        known = page.filter(pc.is_valid(rows))
+        sums = pc.cumulative_sum(known.column("num_records").cast(pa.int64()))
+        enough = pc.sum(pc.less(sums, missing).cast(pa.int64())).as_py() or 0
+        known = known.slice(0, enough + 1)
+        counted.append(known)
+        missing -= pc.sum(known.column("num_records")).as_py() or 0
+        if page.num_rows < max_rows:
+            break
+        last_id, max_rows = page.column("file_id")[-1].as_py(), PAGE_ROWS
+    pages = counted if missing <= 0 else [*counted, *uncounted]
+    return pa.concat_tables(pages).select(schema.names).cast(schema) if pages else schema.empty_table()
+
+
+def files_with_vectors(conn: Connection, opened: OpenTable, max_files: int, columns: Sequence[str]) -> pa.Table:
+    """Files of the head that have deletion vectors, up to `max_files`."""
+    schema = pa.schema([PLAN_SCHEMA.field(name) for name in columns])
+    text = named_queries()["plan_live_vectors"].replace("{columns}", ", ".join(f"f.{name}" for name in columns))
+    return conn.sql_arrow(text, table_id=opened.table.table_id, max_rows=max_files).select(schema.names).cast(schema)
 
 
 def plan_statement(conn: Connection, opened: OpenTable, predicate: Predicate) -> Part:

@@ -24,6 +24,7 @@ public class SqlExtension extends AbstractFunction1<SparkSessionExtensions, Boxe
     extensions.injectResolutionRule(NewTableLocations::new);
     extensions.injectPostHocResolutionRule(CloneSources::new);
     extensions.injectParser(NameParser::new);
+    extensions.injectPreCBORule(MetadataAnswers::new);
     extensions.injectQueryPostPlannerStrategyRule(spark -> new PlannedByDatabase.Mark());
     return BoxedUnit.UNIT;
   }

@@ -242,21 +242,24 @@ final class SqlLog {
     return new String[] {"path", p.table, "txn", p.txn, "version", version};
   }
 
-  /** Tells the endpoint, once per table, that a transaction opened a data file. */
+  /**
+   * Tells the endpoint that a transaction opened a data file: once per table, or per file if the
+   * file is one that a plan has chosen.
+   */
   void touch(LogPath p) throws IOException {
     List<String> read =
         READ.computeIfAbsent(
             endpoint + " " + p.txn, k -> Collections.synchronizedList(new ArrayList<>()));
     synchronized (read) {
-      for (String table : read) {
-        if (p.path.startsWith(table)) {
+      for (String known : read) {
+        if (p.path.equals(known) || p.path.startsWith(known + "/")) {
           return;
         }
       }
     }
     Answer answer = endpoint.post("/read", "path", p.path, "txn", p.txn);
     if (answer.ok()) {
-      read.add(answer.text().strip() + "/");
+      read.add(answer.text().strip());
     } else if (answer.status != 404) {
       throw Refusal.of(p + " cannot be read", answer);
     }

@@ -1,8 +1,14 @@
 package io.deltalakedb;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.util.ArrayList;
 import java.util.List;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.ExpressionSet;
 import org.apache.spark.sql.catalyst.expressions.ExpressionSet$;
@@ -11,6 +17,8 @@ import org.apache.spark.sql.delta.LogSegment;
 import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.VersionChecksum;
 import org.apache.spark.sql.delta.actions.AddFile;
+import org.apache.spark.sql.delta.actions.DomainMetadata;
+import org.apache.spark.sql.delta.actions.SetTransaction;
 import org.apache.spark.sql.delta.stats.DataSize;
 import org.apache.spark.sql.delta.stats.DeltaDataSkippingType$;
 import org.apache.spark.sql.delta.stats.DeltaScan;
@@ -52,6 +60,64 @@ final class SqlSnapshot extends Snapshot {
     return checksumOpt().isDefined() ? checksumOpt().get().tableSizeBytes() : super.sizeInBytes();
   }
 
+  /** The number of rows and the extremes of columns, as far as the database proves them. */
+  JsonNode aggregates(Set<String> minimumOf, Set<String> maximumOf) {
+    return planned(() -> plans().aggregates(minimumOf, maximumOf));
+  }
+
+  // -- actions that are no files
+
+  @Override
+  public Seq<SetTransaction> setTransactions() {
+    Seq<SetTransaction> found = planned(this::readTransactions);
+    return found != null ? found : super.setTransactions();
+  }
+
+  private Seq<SetTransaction> readTransactions() throws Exception {
+    Option<Object> oldest = minSetTransactionRetentionTimestamp();
+    List<SetTransaction> kept = new ArrayList<>();
+    for (JsonNode txn : plans().state().get("txns")) {
+      JsonNode time = txn.get("lastUpdated");
+      Option<Object> updated = time.isNull() ? Option.empty() : Option.apply(time.asLong());
+      if (oldest.isEmpty() || (!time.isNull() && time.asLong() > (Long) oldest.get())) {
+        long version = txn.get("version").asLong();
+        kept.add(new SetTransaction(txn.get("appId").asText(), version, updated));
+      }
+    }
+    return CollectionConverters.asScala(kept).toSeq();
+  }
+
+  @Override
+  public Seq<DomainMetadata> domainMetadata() {
+    Seq<DomainMetadata> found = planned(this::readDomains);
+    return found != null ? found : super.domainMetadata();
+  }
+
+  private Seq<DomainMetadata> readDomains() throws Exception {
+    List<DomainMetadata> all = new ArrayList<>();
+    for (JsonNode one : plans().state().get("domains")) {
+      String text = one.get("configuration").asText();
+      all.add(new DomainMetadata(one.get("domain").asText(), text, false));
+    }
+    return CollectionConverters.asScala(all).toSeq();
+  }
+
+  // -- all files, for what does not go through a scan
+
+  /** Delta's tables of files: sources of streams, overwrites of dynamic partitions, RESTORE. */
+  @Override
+  public Dataset<AddFile> allFiles() {
+    Dataset<AddFile> files = planned(() -> plans().allFiles());
+    return files != null ? files : super.allFiles();
+  }
+
+  /** Statements that write deletion vectors ask for the statistics of the files they searched. */
+  @Override
+  public Dataset<Row> withStatsInternal() {
+    Dataset<Row> files = planned(() -> plans().searchedWithStats());
+    return files != null ? files : super.withStatsInternal();
+  }
+
   // -- scans
 
   @Override
@@ -69,13 +135,31 @@ final class SqlSnapshot extends Snapshot {
   /** Null if Delta has to do it; whatever goes wrong here is no reason for a query to fail. */
   private <T> T planned(Callable<T> work) {
     if (!Planning.isEnabled(spark())) {
+      noteWholeTable();
       return null;
     }
     try {
       return work.call();
     } catch (Exception | LinkageError e) {
       Planning.fellBack(this, e);
+      TablePlans known = plans;
+      if (known != null) {
+        known.searchedByDelta();
+      }
+      noteWholeTable();
       return null;
+    }
+  }
+
+  /** What Delta chooses itself inside a transaction of the catalog may be any row of the table. */
+  private void noteWholeTable() {
+    LogPath table = new LogPath(path().getParent());
+    if (!table.txn.isEmpty()) {
+      try {
+        new SqlLog(deltaLog().newDeltaHadoopConf()).touch(table);
+      } catch (IOException e) {
+        throw Refusal.because(e);
+      }
     }
   }
 
@@ -101,7 +185,7 @@ final class SqlSnapshot extends Snapshot {
     long since = System.currentTimeMillis();
     TablePlans plans = plans();
     if (TablePlans.isVectorCheck(given)) {
-      List<AddFile> files = plans.withVectors();
+      List<AddFile> files = plans.withVectors(since);
       return scanOf(files, new ScanFilters(this), NO_SKIPPING, since);
     }
     boolean isWhole = given.isEmpty() || (given.size() == 1 && isTrue(given.get(0)));

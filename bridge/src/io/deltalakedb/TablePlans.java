@@ -1,15 +1,26 @@
 package io.deltalakedb;
 
+import static org.apache.spark.sql.functions.col;
+import static org.apache.spark.sql.functions.from_json;
+
+import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.deltalakedb.Endpoint.Answer;
 import java.io.IOException;
 import java.lang.ref.SoftReference;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.WeakHashMap;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.delta.OptimisticTransaction;
 import org.apache.spark.sql.delta.actions.AddFile;
+import org.apache.spark.sql.delta.schema.SchemaUtils$;
 import scala.Option;
 
 /**
@@ -18,9 +29,20 @@ import scala.Option;
  */
 final class TablePlans {
   private static final int REMEMBERED = 16;
-  private static final String VECTOR_CHECK = "org.apache.spark.sql.delta.ScanWithDeletionVectors";
+  private static final String BY_DELTA = "";
+  private static final String VECTOR_CHECK = "org.apache.spark.sql.delta.ScanWithDeletionVectors$";
+  private static final String DELETION_VECTORS =
+      "org.apache.spark.sql.delta.commands.DeletionVectorUtils$";
+  private static final String CHECKSUM = "org.apache.spark.sql.delta.";
+  private static final String WRITES_VECTORS =
+      "org.apache.spark.sql.delta.commands.DMLWithDeletionVectorsHelper$";
 
   private final SqlSnapshot of;
+  private JsonNode state;
+
+  /** What each running statement has asked, to ask for the statistics of the same files. */
+  private final Map<OptimisticTransaction, Set<String>> searches = new WeakHashMap<>();
+
   private final Map<String, SoftReference<List<AddFile>>> answers =
       new LinkedHashMap<>(16, 0.75f, true) {
         private static final long serialVersionUID = 1;
@@ -39,12 +61,23 @@ final class TablePlans {
   static boolean isVectorCheck(List<Expression> filters) {
     return filters.size() == 2
         && filters.stream().allMatch(SqlSnapshot::isTrue)
-        && StackWalker.getInstance()
-            .walk(frames -> frames.anyMatch(f -> f.getClassName().startsWith(VECTOR_CHECK)));
+        && isCalledBy(VECTOR_CHECK, "dvEnabledScanFor");
   }
 
-  List<AddFile> withVectors() throws IOException {
-    return ask(FilterTree.JSON.createObjectNode().put("vectors", true), System.currentTimeMillis());
+  /** Whether one of the calling methods is this one, of a class of Delta's or one made of it. */
+  private static boolean isCalledBy(String className, String method) {
+    return StackWalker.getInstance()
+        .walk(
+            frames ->
+                frames.anyMatch(
+                    frame ->
+                        frame.getClassName().startsWith(className)
+                            && frame.getMethodName().startsWith(method)));
+  }
+
+  /** One file with a deletion vector, if any file has one. */
+  List<AddFile> withVectors(long since) throws IOException {
+    return ask(FilterTree.JSON.createObjectNode().put("vectors", true), since);
   }
 
   List<AddFile> matching(ScanFilters filters, boolean withRecords, long since) throws IOException {
@@ -55,10 +88,18 @@ final class TablePlans {
 
   /** Enough files for so many rows: those whose rows are counted first, then the others. */
   List<AddFile> limited(ScanFilters filters, long limit, long since) throws IOException {
+    if (filters.areNone()) {
+      ObjectNode body = FilterTree.JSON.createObjectNode().put("records", true);
+      return firstRows(ask(body.put("limit", limit), since), limit);
+    }
+    return firstRows(matching(filters, true, since), limit);
+  }
+
+  private static List<AddFile> firstRows(List<AddFile> files, long limit) {
     List<AddFile> kept = new ArrayList<>();
     List<AddFile> uncounted = new ArrayList<>();
     long rows = 0;
-    for (AddFile file : matching(filters, true, since)) {
+    for (AddFile file : files) {
       if (rows >= limit) {
         break;
       }
@@ -74,6 +115,53 @@ final class TablePlans {
     return kept;
   }
 
+  /** Every file with its statistics; the batches stay in memory while Spark's plan has them. */
+  Dataset<AddFile> allFiles() throws IOException {
+    ObjectNode body = FilterTree.JSON.createObjectNode().put("stats", true);
+    if (isCalledBy(DELETION_VECTORS, "isTableDVFree")) {
+      body.put("vectors", true);
+    }
+    // A commit's checksum names the files of small tables: no row of the statement depends on it.
+    body.put("unread", isCalledBy(CHECKSUM, "incrementallyDeriveChecksum"));
+    return FileTable.of(of, List.of(post(body.toString())));
+  }
+
+  /**
+   * The files that the running statement has searched, with statistics, for the method that joins
+   * them with the files it changes, which are some of these. Null for any other caller.
+   */
+  synchronized Dataset<Row> searchedWithStats() throws IOException {
+    Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
+    if (statement.isEmpty() || !isCalledBy(WRITES_VECTORS, "getActionsWithStats")) {
+      return null;
+    }
+    Set<String> searched = searches.get(statement.get());
+    boolean hasVariants =
+        SchemaUtils$.MODULE$.checkForVariantTypeColumnsRecursively(of.statsSchema());
+    if (searched == null || searched.contains(BY_DELTA) || hasVariants) {
+      return null;
+    }
+    List<byte[]> answers = new ArrayList<>();
+    for (String text : searched) {
+      ObjectNode body = (ObjectNode) FilterTree.JSON.readTree(text);
+      body.remove("records");
+      answers.add(post(body.put("stats", true).toString()));
+    }
+    Dataset<Row> files = FileTable.of(of, answers).toDF();
+    if (answers.size() > 1) {
+      files = files.dropDuplicates("path", "deletionVector");
+    }
+    return files.withColumn("stats", from_json(col("stats"), of.statsSchema(), Map.of()));
+  }
+
+  /** Delta has chosen files for the running statement that are unknown here. */
+  synchronized void searchedByDelta() {
+    Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
+    if (statement.isDefined()) {
+      searches.computeIfAbsent(statement.get(), none -> new LinkedHashSet<>()).add(BY_DELTA);
+    }
+  }
+
   private synchronized List<AddFile> ask(ObjectNode body, long since) throws IOException {
     String text = body.toString();
     SoftReference<List<AddFile>> remembered = answers.get(text);
@@ -83,21 +171,68 @@ final class TablePlans {
       files = fetch(text, body.path("records").asBoolean());
       answers.put(text, new SoftReference<>(files));
     }
+    Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
+    if (statement.isDefined() && body.has("filters")) {
+      searches.computeIfAbsent(statement.get(), none -> new LinkedHashSet<>()).add(text);
+    }
     Planning.planned(of, text, files.size(), isKnown, since);
     return files;
   }
 
   private List<AddFile> fetch(String text, boolean withRecords) throws IOException {
-    LogPath log = new LogPath(of.path());
-    Endpoint endpoint = Endpoint.of(of.deltaLog().newDeltaHadoopConf());
-    String version = Long.toString(of.version());
+    return PlanAnswer.read(post(text), withRecords);
+  }
+
+  /** The answer to a question, as a stream of Arrow batches. */
+  byte[] post(String text) throws IOException {
     try (Spool body = Spool.of(List.of(text).iterator())) {
-      Answer answer =
-          endpoint.post("/plan", body, "path", log.table, "txn", log.txn, "version", version);
+      Answer answer = endpoint().post("/plan", body, version());
       if (!answer.ok()) {
-        throw Refusal.of("The database has no plan of " + log.table, answer);
+        throw Refusal.of("The database has no plan of " + of.path(), answer);
       }
-      return PlanAnswer.read(answer.body, withRecords);
+      return answer.body;
     }
+  }
+
+  /** The transactions of applications and the metadata domains of the version. */
+  synchronized JsonNode state() throws IOException {
+    if (state == null) {
+      Answer answer = endpoint().get("/state", version());
+      if (!answer.ok()) {
+        throw Refusal.of("The state of " + of.path() + " cannot be read", answer);
+      }
+      state = answer.json();
+    }
+    return state;
+  }
+
+  /** The number of rows, and the extremes of columns where they are proved. */
+  JsonNode aggregates(Set<String> minimumOf, Set<String> maximumOf) throws IOException {
+    long since = System.currentTimeMillis();
+    ObjectNode asked = FilterTree.JSON.createObjectNode();
+    minimumOf.forEach(asked.putArray("min")::add);
+    maximumOf.forEach(asked.putArray("max")::add);
+    try (Spool body = Spool.of(List.of(asked.toString()).iterator())) {
+      Answer answer = endpoint().post("/aggregates", body, version());
+      if (!answer.ok()) {
+        throw Refusal.of("The database cannot aggregate " + of.path(), answer);
+      }
+      Planning.planned(of, asked, 0, false, since);
+      return answer.json();
+    }
+  }
+
+  private Endpoint endpoint() {
+    return Endpoint.of(of.deltaLog().newDeltaHadoopConf());
+  }
+
+  /** The id tells a table from one that was dropped at the same place. */
+  private String[] version() {
+    LogPath log = new LogPath(of.path());
+    String version = Long.toString(of.version());
+    String id = of.metadata().id();
+    return new String[] {
+      "path", log.table, "txn", log.txn, "version", version, "metadata_id", id
+    };
   }
 }

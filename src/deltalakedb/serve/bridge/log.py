@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog.catalog import Catalog
@@ -19,9 +20,11 @@ from deltalakedb.exceptions import (
     VersionTakenError,
     redact,
 )
+from deltalakedb.log.predicates.atoms import TRUE, Predicate
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
 from deltalakedb.log.protocol.commit import Commit, render_commit
-from deltalakedb.log.protocol.proposal import WHOLE_TABLE
+from deltalakedb.log.protocol.paths import decode_path
+from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ReadSet
 from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.commits import (
@@ -62,6 +65,9 @@ from deltalakedb.transactions.places import reserve_place
 from deltalakedb.transactions.staging import stage
 from deltalakedb.transactions.transaction import CatalogTransaction
 
+MOST_PLANNED = 1000
+"""How many planned files of a table a transaction remembers: Spark asks for each of them when it opens it."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -88,6 +94,8 @@ class _Staged:
 
     commits: dict[str, list[tuple[str, Rendered]]] = field(default_factory=dict)
     opened: set[str] = field(default_factory=set)
+    planned: dict[str, set[str]] = field(default_factory=dict)
+    """By location, the files of the plans whose predicates count as read; few, so that others count as the table."""
 
 
 class BridgedLog:
@@ -175,6 +183,8 @@ class BridgedLog:
         if tx is not None:
             draft = tx.draft_at(place.location)
             last = draft.base.version if draft is not None and draft.base is not None else -1
+            if draft is not None and self._is_planned(tx, place.location):
+                draft.note_read(WHOLE_TABLE)  # for the change feed, say: no plan tells what is read
             if version > last:
                 number = version - last - 1
                 return staged[number][1] if number < len(staged) else None
@@ -290,7 +300,10 @@ class BridgedLog:
         draft = tx.draft_at(place.location)
         commit = proposed(info, actions, fenced=True if draft is None else None)
         commit = replace(commit, actions=without_row_ids(commit.actions, draft))
-        commit = replace(commit, read=read_by(info, commit))
+        read = read_by(info, commit)
+        if read == WHOLE_TABLE and draft is not None and self._is_planned(tx, place.location):
+            read = draft.read  # what the plans of its search have recorded
+        commit = replace(commit, read=read)
         written = written_for(commit)
         new = None if place.name is None else partial(_new_draft, name=place.name, place=place)
         tx.run_statement(
@@ -313,21 +326,45 @@ class BridgedLog:
 
     # -- reads of a transaction
 
+    def note_plan(self, tx: CatalogTransaction, location: str, predicate: Predicate, paths: Iterable[str]) -> None:
+        """Record a planned scan: its predicate counts as read, also if it keeps no file, and not the whole table."""
+        draft = tx.draft_at(location)
+        if draft is None:
+            return
+        is_whole = predicate.disjuncts == TRUE
+        draft.note_read(WHOLE_TABLE if is_whole else ReadSet(predicates=(predicate,), definition=True))
+        files = self._staged.setdefault(tx, _Staged()).planned.setdefault(location, set())
+        files.update(decode_path(path) for path in islice(paths, max(MOST_PLANNED - len(files), 0)))
+
+    def _is_planned(self, tx: CatalogTransaction, location: str, file: str | None = None) -> bool:
+        """Whether the reads of a table, or of one of its files, are those of recorded plans."""
+        staged = self._staged.get(tx)
+        files = None if staged is None else staged.planned.get(location)
+        if files is None or file is None:
+            return files is not None
+        return file in files or (file.rpartition("/")[2].startswith("deletion_vector_") and file.endswith(".bin"))
+
     def touch(self, path: str, tx: CatalogTransaction) -> str | None:
-        """Record that a data file was opened: its whole table counts as read. Returns the table's path, or None."""
+        """Record that a data file was opened: its whole table counts as read, unless a plan has chosen the file.
+
+        Returns the path of what counts as read, the table or only the file; None if the file is of no table.
+        """
         for location in parents(location_of(path)):
             draft = tx.draft_at(location)
             if draft is not None:
+                table = path_of(location)
+                if self._is_planned(tx, location, path.removeprefix(f"{table}/")):
+                    return path
                 draft.note_read(WHOLE_TABLE)
-                return path_of(location)
+                return table
         return None
 
     def prepare(self, tx: CatalogTransaction) -> None:
-        """Before the commit: tables that were opened but not written count as read."""
+        """Before the commit: tables that were opened but neither written nor planned count as read."""
         staged = self._staged.get(tx)
         for location in staged.opened if staged else ():
             draft = tx.draft_at(location)
-            if draft is not None and not draft.commits:
+            if draft is not None and not draft.commits and not self._is_planned(tx, location):
                 draft.note_read(WHOLE_TABLE)
 
     # -- helpers

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
@@ -29,10 +30,13 @@ from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.serve.bridge.places import Place
+from deltalakedb.store.aggregates import maximum, minimum
 from deltalakedb.store.overlay import OverlaySnapshot
-from deltalakedb.store.planning import plan_pinned
+from deltalakedb.store.planning import files_with_vectors, first_files, plan_pinned
 from deltalakedb.store.reader import SqlTxnLogReader
+from deltalakedb.store.registry import OpenTable, read_head
 from deltalakedb.store.snapshot import SqlSnapshot
+from deltalakedb.store.vacuums import check_not_purged
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -40,6 +44,7 @@ _COLUMNS = (
     "path", "partition_values", "size", "modification_time", "tags", "deletion_vector", "base_row_id",
     "default_row_commit_version", "clustering_provider",
 )  # fmt: skip
+ROW_TRACKING_FEATURE = "rowTracking"
 _EPOCH = date(1970, 1, 1)
 _DEEPEST = 200
 
@@ -52,34 +57,84 @@ class ScanRequest:
     """Trees of conditions, of which all must hold."""
     with_records: bool = False
     """Whether the number of rows of each file is wanted."""
-    only_vectors: bool = False
-    """Whether only files with deletion vectors are wanted."""
+    with_stats: bool = False
+    """Whether the statistics are wanted, and every column, also if it is null."""
+    has_vectors: bool = False
+    """Whether it only matters if any file has a deletion vector."""
+    limit: int | None = None
+    """How many rows are wanted, of any files, if there are no filters."""
+    is_read: bool = True
+    """Whether a statement depends on the rows of these files: then a transaction has read them."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> ScanRequest:
-        filters = body.get("filters") or []
+        filters, limit = body.get("filters") or [], body.get("limit")
         if not isinstance(filters, list) or not all(isinstance(item, dict) for item in filters):
             raise ConfigError('"filters" must be a list of trees {"k": kind, ...}')
-        return cls(tuple(filters), bool(body.get("records")), bool(body.get("vectors")))
+        if limit is not None and (not isinstance(limit, int) or limit < 0 or filters):
+            raise ConfigError('"limit" must be a number of rows, without filters')
+        flags = {name: bool(body.get(name)) for name in ("records", "stats", "vectors", "unread")}
+        is_read = not (flags["unread"] or flags["vectors"])
+        return cls(tuple(filters), flags["records"], flags["stats"], flags["vectors"], limit, is_read)
+
+    @property
+    def columns(self) -> list[str]:
+        return [*_COLUMNS, *(["num_records"] if self.with_records else []), *(["stats"] if self.with_stats else [])]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """The files of a scan, and what the scan has read."""
+
+    files: pa.Table
+    predicate: Predicate
+
+    def paths(self) -> Iterator[str]:
+        return iter(self.files.column("path").to_pylist())
 
 
 def plan_scan(
-    catalog: Catalog, place: Place, tx: CatalogTransaction | None, version: int, request: ScanRequest
-) -> pa.Table:
-    """The files of a version that may hold a row for which all filters are true; without columns that are null."""
-    snapshot = _open(catalog, place, tx, version)
+    catalog: Catalog, place: Place, snapshot: SqlSnapshot | OverlaySnapshot, request: ScanRequest
+) -> ScanPlan:
+    """The files of a version that may hold a row for which all filters are true."""
     predicate = read_filters(request.filters, snapshot.metadata)
-    names = [*_COLUMNS, *(["num_records"] if request.with_records else [])]
+    files = _few_files(catalog, place, snapshot, request)
+    if files is None:
+        files = _files(catalog, place, snapshot, predicate, request.columns)
+    return ScanPlan(_decoded(files if request.with_stats else _compact(files)), predicate)
+
+
+def _files(
+    catalog: Catalog,
+    place: Place,
+    snapshot: SqlSnapshot | OverlaySnapshot,
+    predicate: Predicate,
+    names: Sequence[str],
+) -> pa.Table:
     if isinstance(snapshot, OverlaySnapshot):
-        files = snapshot.plan(predicate, columns=names).files
-    elif predicate.disjuncts == TRUE and not request.with_records:
-        files = snapshot.files_table(names)
-    else:
-        assert place.table is not None
-        files = plan_pinned(catalog.store, place.table, snapshot, predicate, columns=names).files
-    if request.only_vectors:
-        files = files.filter(pc.is_valid(files.column("deletion_vector")))
-    return _compact(files)
+        return snapshot.plan(predicate, columns=names).files
+    if predicate.disjuncts == TRUE and "num_records" not in names:
+        return snapshot.files_table(names)
+    assert place.table is not None
+    return plan_pinned(catalog.store, place.table, snapshot, predicate, columns=names).files
+
+
+def _few_files(
+    catalog: Catalog, place: Place, snapshot: SqlSnapshot | OverlaySnapshot, request: ScanRequest
+) -> pa.Table | None:
+    """Answers questions for which some files suffice, if the version is the newest one; None for all others."""
+    if isinstance(snapshot, OverlaySnapshot) or not (request.has_vectors or request.limit is not None):
+        return None
+    assert place.table is not None
+    with catalog.store.read() as conn:
+        head = read_head(conn, place.table.table_id)
+        if head is None or head.current_version != snapshot.version:
+            return None
+        check_not_purged(place.table, head)
+        opened = OpenTable(place.table, head, snapshot.protocol, snapshot.metadata, fenced=False)
+        if request.has_vectors:
+            return files_with_vectors(conn, opened, 1, request.columns)
+        return first_files(conn, opened, request.limit or 0, request.columns)
 
 
 def to_arrow_stream(files: pa.Table) -> bytes:
@@ -90,27 +145,85 @@ def to_arrow_stream(files: pa.Table) -> bytes:
     return data
 
 
+def open_version(
+    catalog: Catalog, place: Place, tx: CatalogTransaction | None, version: int, metadata_id: str = ""
+) -> SqlSnapshot | OverlaySnapshot:
+    """A version as a reader inside or outside of a transaction sees it.
+
+    `metadata_id`: the id in the table's metadata, if the reader knows it. A table that was dropped and created again
+    has the same versions and other files.
+    """
+    snapshot = _open(catalog, place, tx, version)
+    if metadata_id and snapshot.metadata.id != metadata_id:
+        raise VersionNotFoundError(f"version {version} of table {place.shown} is that of another table by now")
+    return snapshot
+
+
 def _open(catalog: Catalog, place: Place, tx: CatalogTransaction | None, version: int) -> SqlSnapshot | OverlaySnapshot:
-    if place.table is None and tx is None:
-        raise VersionNotFoundError(f"no table is at {place.shown} yet")
     draft = None if tx is None else tx.draft_at(place.location)
     if draft is not None and (draft.base is None or version > draft.base.version):
         snapshot = draft.snapshot()
         if snapshot.version != version:
             raise VersionNotFoundError(f"table {place.shown} has no version {version} in this transaction")
+        if ROW_TRACKING_FEATURE in (snapshot.protocol.writer_features or ()):
+            # Row ids are assigned at the commit; until then only the text of Spark's own commit has some.
+            raise VersionNotFoundError(f"version {version} of table {place.shown} has no row ids yet")
         return snapshot
-    assert place.table is not None
+    if place.table is None:
+        raise VersionNotFoundError(f"no table is at {place.shown} yet")
     return SqlTxnLogReader(catalog.store, place.table).snapshot(version)
 
 
+def state_of(snapshot: SqlSnapshot | OverlaySnapshot) -> dict[str, Any]:
+    """The transactions of applications and the metadata domains of a version, as their actions name the fields."""
+    transactions = snapshot.app_transactions().values()
+    return {
+        "txns": [
+            {"appId": item.app_id, "version": item.version, "lastUpdated": item.last_updated} for item in transactions
+        ],
+        "domains": [
+            {"domain": item.domain, "configuration": item.configuration} for item in snapshot.domain_metadata().values()
+        ],
+    }
+
+
+def aggregate(
+    catalog: Catalog, place: Place, snapshot: SqlSnapshot | OverlaySnapshot, body: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The number of rows, and the extremes of columns where metadata proves them; dates are days since 1970."""
+    totals = snapshot.totals()
+    records = totals.num_records if totals.files_without_records == 0 else None
+    answer: dict[str, Any] = {"records": records, "min": {}, "max": {}}
+    if isinstance(snapshot, OverlaySnapshot) or not (body.get("min") or body.get("max")):
+        return answer
+    assert place.table is not None
+    with catalog.store.read() as conn:
+        head = read_head(conn, place.table.table_id)
+        if head is None or head.current_version != snapshot.version:
+            return answer  # bounds of older versions are deleted
+        opened = OpenTable(place.table, head, snapshot.protocol, snapshot.metadata, fenced=False)
+        for end, find in (("min", minimum), ("max", maximum)):
+            for name in body.get(end) or ():
+                extreme = find(conn, opened, str(name))
+                value = None if extreme is None else extreme.value
+                if extreme is not None and not (isinstance(value, float) and not isfinite(value)):
+                    answer[end][name] = {"value": (value - _EPOCH).days if isinstance(value, date) else value}
+    return answer
+
+
 def _compact(files: pa.Table) -> pa.Table:
-    """The columns that have values, with paths as the log spells them."""
+    """The columns that have values."""
     empty = [name for name in files.column_names if name != "path" and files.column(name).null_count == files.num_rows]
-    files = files.drop_columns(empty) if files.num_rows else files
-    paths = files.column("path")
-    if pc.any(pc.match_substring(paths, "\\")).as_py():
-        decoded = pa.array([from_sql_text(path) for path in paths.to_pylist()], pa.string())
-        files = files.set_column(files.column_names.index("path"), "path", decoded)
+    return files.drop_columns(empty) if files.num_rows else files
+
+
+def _decoded(files: pa.Table) -> pa.Table:
+    """Texts as the log spells them: SQL and Arrow hold some characters escaped."""
+    for name in ("path", "stats"):
+        texts = files.column(name) if name in files.column_names else None
+        if texts is not None and pc.any(pc.match_substring(texts, "\\")).as_py():
+            decoded = [None if text is None else from_sql_text(text) for text in texts.to_pylist()]
+            files = files.set_column(files.column_names.index(name), name, pa.array(decoded, pa.string()))
     return files
 
 

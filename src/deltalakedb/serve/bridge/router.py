@@ -24,11 +24,20 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.files.log_folder import commit_name
+from deltalakedb.log.predicates.atoms import ALWAYS
 from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of, read_body
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
 from deltalakedb.serve.bridge.places import Place, bridge_uri
-from deltalakedb.serve.bridge.plans import ARROW_STREAM, ScanRequest, plan_scan, to_arrow_stream
+from deltalakedb.serve.bridge.plans import (
+    ARROW_STREAM,
+    ScanRequest,
+    aggregate,
+    open_version,
+    plan_scan,
+    state_of,
+    to_arrow_stream,
+)
 from deltalakedb.serve.bridge.transactions import OpenTransactions
 from deltalakedb.serve.problems import problem, status_of
 from deltalakedb.serve.workers import Workers
@@ -36,6 +45,7 @@ from deltalakedb.transactions.transaction import CatalogTransaction
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.transactions.draft import Snapshot
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,6 +75,8 @@ class BridgeRouter:
             Route("/commit", self._write_commit, methods=["POST"]),
             Route("/crc", self._read_checksum, methods=["GET"]),
             Route("/plan", self._plan, methods=["POST"]),
+            Route("/aggregates", self._aggregate, methods=["POST"]),
+            Route("/state", self._read_state, methods=["GET"]),
             Route("/read", self._touch, methods=["POST"]),
             Route("/name", self._find_name, methods=["GET"]),
             Route("/name", self._reserve_name, methods=["POST"]),
@@ -155,13 +167,39 @@ class BridgeRouter:
         return bytes_answer(data, {}, "application/json")
 
     async def _plan(self, request: Request) -> Response:
-        path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
         scan = ScanRequest.of(await _json_body(request))
 
-        def work(tx: CatalogTransaction | None) -> bytes:
-            return to_arrow_stream(plan_scan(self._catalog, self._place(path, tx, txn), tx, version, scan))
+        def work(tx: CatalogTransaction | None, place: Place, snapshot: Snapshot) -> bytes:
+            plan = plan_scan(self._catalog, place, snapshot, scan)
+            if tx is not None and scan.is_read:
+                self._log.note_plan(tx, place.location, plan.predicate, plan.paths())
+            return to_arrow_stream(plan.files)
 
-        return bytes_answer(await self._under(request, work), {}, ARROW_STREAM)
+        return bytes_answer(await self._of_version(request, work), {}, ARROW_STREAM)
+
+    async def _aggregate(self, request: Request) -> Response:
+        body = await _json_body(request)
+
+        def work(tx: CatalogTransaction | None, place: Place, snapshot: Snapshot) -> dict[str, Any]:
+            if tx is not None:
+                self._log.note_plan(tx, place.location, ALWAYS, ())
+            return aggregate(self._catalog, place, snapshot, body)
+
+        return JSONResponse(await self._of_version(request, work))
+
+    async def _read_state(self, request: Request) -> Response:
+        return JSONResponse(await self._of_version(request, lambda _tx, _place, snapshot: state_of(snapshot)))
+
+    async def _of_version(self, request: Request, work: Callable[[CatalogTransaction | None, Place, Snapshot], T]) -> T:
+        """Run `work` on the version that the request names."""
+        path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
+        metadata_id = _optional(request, "metadata_id")
+
+        def opened(tx: CatalogTransaction | None) -> T:
+            place = self._place(path, tx, txn)
+            return work(tx, place, open_version(self._catalog, place, tx, version, metadata_id))
+
+        return await self._under(request, opened)
 
     async def _write_commit(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")

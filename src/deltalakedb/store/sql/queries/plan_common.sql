@@ -102,3 +102,15 @@ select f.stats, f.partition_values, f.deletion_vector, f.num_records
 from dl_file_bounds b join dl_add_files f on f.table_id = b.table_id and f.file_id = b.file_id
 where b.table_id = :table_id and b.epoch = :epoch and b.column_id = :column_id and b.upper_text >= :value
   and b.lower_text is not null and f.removed_version = 9223372036854775807 limit :max_rows
+
+-- name: plan_first_live_files
+-- A page of the live files, in the order of their ids: a limit of rows needs only the first ones.
+select {columns}, f.file_id from dl_add_files f
+where f.table_id = :table_id and f.removed_version = 9223372036854775807 and f.file_id > :after_file_id
+order by f.file_id limit :max_rows
+
+-- name: plan_live_vectors
+-- Live files with deletion vectors, up to some number.
+select {columns} from dl_add_files f
+where f.table_id = :table_id and f.removed_version = 9223372036854775807 and f.deletion_vector is not null
+limit :max_rows
