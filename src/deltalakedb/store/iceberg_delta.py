@@ -140,11 +140,15 @@ def read_unusual_files(conn: Connection, table_id: int, *, after_version: int, f
     )
 
 
-def read_added_paths(conn: Connection, table_id: int, *, after_version: int, first_version: int) -> list[str]:
-    """The files that were added after a version, and are in `first_version` or a later one; of many the ends."""
+def read_added_files(conn: Connection, table_id: int, *, after_version: int, first_version: int) -> dict[str, int]:
+    """The files that were added after a version, and are in `first_version` or a later one, with their sizes.
+
+    Of many files these are the first and the last ones.
+    """
     limits = {"after_version": after_version, "first_version": first_version, "max_rows": _FILES_LOOKED_INTO}
-    queries = ("select_oldest_added_paths", "select_newest_added_paths")
-    return list(dict.fromkeys(row["path"] for query in queries for row in conn.all(query, table_id=table_id, **limits)))
+    queries = ("select_oldest_added_files", "select_newest_added_files")
+    rows = [row for query in queries for row in conn.all(query, table_id=table_id, **limits)]
+    return {row["path"]: row["size"] for row in rows}
 
 
 def read_live_paths(conn: Connection, table_id: int, paths: Sequence[str], *, has_vectors: bool) -> set[str]:

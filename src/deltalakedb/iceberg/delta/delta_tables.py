@@ -21,7 +21,7 @@ from deltalakedb.store.connection import Connection, DuplicateRowError
 from deltalakedb.store.iceberg_delta import (
     NEWEST_FORMAT,
     TableHistory,
-    read_added_paths,
+    read_added_files,
     read_field_ids,
     read_format,
     read_history,
@@ -75,7 +75,7 @@ class DeltaTables:
             format_version = read_format(conn, row.table_id)
             has_vectors, absolute = self._unusual(conn, opened, history, format_version)
             # Only Iceberg clients give ids to files of other tables later, and those are checked when they append.
-            paths = [] if stored and row.mode != FOLLOWER else self._added_paths(conn, row, history)
+            added = {} if stored and row.mode != FOLLOWER else self._added_files(conn, row, history)
         check_readable(opened.protocol, row.full_name)
         location = to_iceberg(row.location)
         _refuse(
@@ -86,7 +86,7 @@ class DeltaTables:
                 *_files_elsewhere(row.location, absolute),
             ],
         )
-        files = read_file_ids(row.location, self._options_of(row), paths)
+        files = read_file_ids(row.location, self._options_of(row), added)
         known = with_ids_of_files(_parse_ids(stored), files)
         _refuse(row, file_problems(files, assign_ids(known, _updates(history))))
         if has_vectors and format_version < NEWEST_FORMAT:
@@ -118,9 +118,9 @@ class DeltaTables:
             pass  # another process was faster
         return NEWEST_FORMAT
 
-    def _added_paths(self, conn: Connection, row: TableRow, history: TableHistory) -> list[str]:
+    def _added_files(self, conn: Connection, row: TableRow, history: TableHistory) -> dict[str, int]:
         after, first = self._checked.get(row.table_id, -1), history.snapshots[0].version
-        return read_added_paths(conn, row.table_id, after_version=after, first_version=first)
+        return read_added_files(conn, row.table_id, after_version=after, first_version=first)
 
     def _ids(
         self, table_id: int, stored: Mapping[str, int], history: TableHistory, files: Iterable[Fields]

@@ -29,28 +29,28 @@ Fields: TypeAlias = tuple[tuple[Path, int | None], ...]
 """The fields of a file with their ids."""
 
 
-def read_file_ids(location: str, options: Mapping[str, str] | None, paths: Iterable[str]) -> dict[Fields, str]:
+def read_file_ids(location: str, options: Mapping[str, str] | None, sizes: Mapping[str, int]) -> dict[Fields, str]:
     """The fields of the files that have ids, each set of fields with one of its files.
 
-    `paths` are those of the log as the database has them. Files that are lost or damaged are passed over: that is
-    reported where they are read.
+    `sizes` are those of files by their paths, as the database has them. Files that are lost or damaged are passed over:
+    that is reported where they are read.
     """
     storage = open_storage(location, options)
 
-    def read(path: str) -> Fields:
+    def read(path: str, size: int) -> Fields:
         try:
-            with open_logged(storage, path) as file:
+            with open_logged(storage, path, size) as file:
                 return tuple(_struct_fields(pq.read_schema(file), ()))
         except StorageError:
             raise  # which passes: the file could have ids
         except (MalformedLogError, MissingFileError, OSError, pa.ArrowException):
             return ()
 
-    names = [from_sql_text(path) for path in paths]
+    names = [from_sql_text(path) for path in sizes]
     if not names:
         return {}
     with ThreadPoolExecutor(min(READERS, len(names)), thread_name_prefix="deltalakedb-footer") as pool:
-        found = dict(zip(pool.map(read, names), names, strict=True))
+        found = dict(zip(pool.map(read, names, sizes.values()), names, strict=True))
     return {fields: path for fields, path in found.items() if any(number is not None for _, number in fields)}
 
 

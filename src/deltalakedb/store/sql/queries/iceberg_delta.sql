@@ -24,15 +24,15 @@ where table_id = :table_id and version > :after_version and removed_version > :f
   and (deletion_vector is not null or path like '/%' or path like '%:/%')
 limit :max_rows;
 
--- name: select_oldest_added_paths
+-- name: select_oldest_added_files
 -- The first files that were added after a version and kept in a later one, in whose footers field ids are looked for.
-select path from dl_add_files
+select path, size from dl_add_files
 where table_id = :table_id and version > :after_version and removed_version > :first_version
 order by version, ordinal limit :max_rows;
 
--- name: select_newest_added_paths
--- The last ones; see select_oldest_added_paths.
-select path from dl_add_files
+-- name: select_newest_added_files
+-- The last ones; see select_oldest_added_files.
+select path, size from dl_add_files
 where table_id = :table_id and version > :after_version and removed_version > :first_version
 order by version desc, ordinal desc limit :max_rows;
 
