@@ -234,8 +234,11 @@ class TypeChanges:
                 if not _is_moved_date(one.parent, kind_of):
                     self._widen(one)
             elif isinstance(one, exp.Window):
+                digits = _digits_of_total(one.this, kind_of)
                 if function_name(one.this, self._text) in _UINT64:
                     _cast(one, "ubigint")
+                elif digits is not None:
+                    _cast(one, digits)
             elif isinstance(one, exp.Extract):
                 self._change_part(one, one.name)
             elif isinstance(one, exp.Ceil | exp.Floor) and isinstance(one.this, exp.Column):
@@ -273,11 +276,8 @@ class TypeChanges:
             _cast(node, "int")
         elif name in _INT32 or name in _UINT64:
             _cast(node, "int" if name in _INT32 else "ubigint")
-        elif isinstance(node, exp.Sum | exp.Avg) and isinstance(node.this, exp.Column):
-            kind = kind_of(node.this)
-            if kind is not None and pa.types.is_decimal(kind):
-                more, scale = (10, 0) if isinstance(node, exp.Sum) else (4, 4)
-                _cast(node, f"decimal({min(kind.precision + more, 38)}, {kind.scale + scale})")
+        elif (digits := _digits_of_total(node, kind_of)) is not None:
+            _cast(node, digits)
 
     def _change_part(self, node: Node, part: str) -> None:
         """A part of a moment is a whole number of 32 bits."""
@@ -340,6 +340,15 @@ def _keep_date(node: Node, kind_of: KindOf) -> None:
 
 def _cast(node: Node, kind: str) -> None:
     node.replace(exp.cast(node.copy(), kind, dialect=DuckDB))
+
+
+def _digits_of_total(node: Node, kind_of: KindOf) -> str | None:
+    """The type of a sum or an average of a decimal column; None for anything else."""
+    kind = kind_of(node.this) if isinstance(node, exp.Sum | exp.Avg) and isinstance(node.this, exp.Column) else None
+    if kind is None or not pa.types.is_decimal(kind):
+        return None
+    more, scale = (10, 0) if isinstance(node, exp.Sum) else (4, 4)
+    return f"decimal({min(kind.precision + more, 38)}, {kind.scale + scale})"
 
 
 def own_parts(node: Node) -> list[Node]:
