@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from os.path import dirname
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import BadIcebergRequestError, ConfigError, DeltaError, UnknownLocationError, redact
 from deltalakedb.iceberg.locations import from_iceberg, open_file
@@ -18,6 +18,9 @@ from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import Location, canonical_location, parse_location
+
+if TYPE_CHECKING:
+    from deltalakedb.storage.interface import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +50,27 @@ def write_metadata_file(
     options: Mapping[str, str] | None,
     config: Config | None,
     written: WrittenFiles,
+    folders: dict[str, Storage],
 ) -> str:
     """Write a metadata file under a name of its own; return its location.
 
-    It is durable once `written` is synced, and is deleted if the commit fails.
+    It is durable once `written` is synced, and is deleted if the commit fails. `folders` are those that the transaction
+    has checked and opened for the table.
     """
-    folder = check_location(metadata_folder(metadata), config, options, what="the folder of metadata files")
+    folder = metadata_folder(metadata)
+    if folder not in folders:
+        folders[folder] = _open_folder(folder, config, options)
     is_compressed = metadata.get("properties", {}).get("write.metadata.compression-codec") == "gzip"
     name = f"{version:05d}-{uuid.uuid4()}{'.gz' if is_compressed else ''}.metadata.json"
-    location = f"{folder}/{name}"
-    storage, name = open_file(location, options)
-    written.write_path(storage, name, gzip.compress(data, mtime=0) if is_compressed else data)
+    written.write_path(folders[folder], name, gzip.compress(data, mtime=0) if is_compressed else data)
     reached("iceberg.metadata_written")
-    return location
+    return f"{folder}/{name}"
+
+
+def _open_folder(folder: str, config: Config | None, options: Mapping[str, str] | None) -> Storage:
+    check_location(folder, config, options, what="the folder of metadata files")
+    storage, _ = open_file(f"{folder}/", options)
+    return storage
 
 
 def read_metadata_file(location: str, config: Config | None, options: Mapping[str, str] | None = None) -> bytes:

@@ -297,6 +297,7 @@ def _add_version(
         options=draft.options,
         config=drafts.iceberg_files.limits,
         written=written.for_table(draft.row.table_uuid),
+        folders=draft.iceberg_folders,
     )
     return _add_file(draft, metadata, location, operation, parameters)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.proposals import NEW_TABLE, IcebergCommit, TableProposal
 from deltalakedb.store.registry import Head, TableRow, not_delta
 from deltalakedb.store.snapshot import SqlSnapshot
+
+if TYPE_CHECKING:
+    from deltalakedb.storage.interface import Storage
 
 Snapshot = SqlSnapshot | OverlaySnapshot
 
@@ -65,6 +68,8 @@ class TableDraft:
     """The metadata of an Iceberg table or view as the transaction sees it, once it was read."""
     iceberg_file: str = ""
     """Its metadata file, once it was read."""
+    iceberg_folders: dict[str, Storage] = field(default_factory=dict)
+    """The folders of its metadata files that this transaction has checked and opened."""
 
     @property
     def is_new(self) -> bool:
@@ -126,8 +131,9 @@ class TableDraft:
 
     def use_options(self, given: Mapping[str, str] | None) -> None:
         """Use storage options for the rest of the transaction."""
-        if given:
+        if given and not given.items() <= (self.options or {}).items():
             self.options = {**(self.options or {}), **given}
+            self.iceberg_folders = {}
 
     def go_on_from(self, snapshot: SqlSnapshot) -> None:
         """Base the changes on an older version; ignored for a table that is not managed yet."""
