@@ -13,7 +13,20 @@ from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
-from bench import api, bulk, cdc, cdc_memory, commits, endpoint, iceberg, iceberg_delta, iceberg_rest, report, spark
+from bench import (
+    api,
+    bulk,
+    cdc,
+    cdc_memory,
+    commits,
+    endpoint,
+    iceberg,
+    iceberg_delta,
+    iceberg_rest,
+    report,
+    spark,
+    spark_plans,
+)
 from bench.lab import Lab, Sizes
 from bench.ours import ENGINES
 from bench.postgres import running_postgres
@@ -34,7 +47,7 @@ GROUPS: dict[str, tuple[str, Rows]] = {
     "reads": ("Reading", {name: row for name, row in ROWS.items() if name != "huge"}),
     "commits": ("Writing", WRITING),
     "endpoint": ("The endpoint", {"endpoint": endpoint.endpoint_rows}),
-    "spark": ("Spark", spark.ROWS),
+    "spark": ("Spark", {**spark.ROWS, **spark_plans.ROWS}),
     "iceberg": ("Iceberg", {**iceberg.ROWS, **iceberg_delta.ROWS, **iceberg_rest.ROWS}),
     "api": ("The Python API", api.ROWS),
     "cdc": ("Change capture", cdc.ROWS),

@@ -15,7 +15,7 @@ import deltalakedb.spark as dls
 from bench.lab import Lab, say
 from bench.measure import Timing, time_in_turns
 from bench.report import Bar, Row, at_least, milliseconds
-from bench.spark_lab import PLAIN, Bridged, SparkLab, spark_lab, wide_rows
+from bench.spark_lab import PLAIN, ROWS_PER_REAL_FILE, Bridged, SparkLab, spark_lab, spark_with_real_files, wide_rows
 from bench.tables import Spec, write_kept_files
 from tests.spark.stage import Kind, Stage, play
 from tests.spark.statements import KINDS
@@ -56,11 +56,11 @@ def statement_rows(lab: Lab) -> list[Row]:
     rows = []
     for engine in spark.bridged:
         each = [
-            _ratio(f"statement {kind}", engine, medians[kind][engine], medians[kind][PLAIN], BRIDGE, STATEMENT_NOTE)
+            ratio(f"statement {kind}", engine, medians[kind][engine], medians[kind][PLAIN], BRIDGE, STATEMENT_NOTE)
             for kind in medians
         ]
         total = {side: sum(sides[side] for sides in medians.values()) for side in (engine, PLAIN)}
-        rows += [_ratio("statements, sum of medians", engine, total[engine], total[PLAIN], SUM), *each]
+        rows += [ratio("statements, sum of medians", engine, total[engine], total[PLAIN], SUM), *each]
     return rows
 
 
@@ -97,16 +97,16 @@ def large_table_rows(lab: Lab) -> list[Row]:
         write_kept_files(folder, Spec(count), KEEP)
     predicate = Spec(count).range_predicate(KEEP)
     steps: dict[str, Callable[[SparkSession, str, str], Any]] = {
-        "open": lambda session, path, _: len(_load(session, path).schema),
-        f"plan keeping {KEEP}": lambda session, path, _: len(_load(session, path).where(predicate).inputFiles()),
+        "open": lambda session, path, _: len(load(session, path).schema),
+        f"plan keeping {KEEP}": lambda session, path, _: len(load(session, path).where(predicate).inputFiles()),
         "small append": lambda session, _, table: session.sql(f"insert into {table} (id) values (-1)").collect(),
     }
     rows = []
     for what, step in steps.items():
-        calls = _sides(spark, "large", step)
+        calls = sides(spark, "large", step)
         for how, chosen in (("cold", {side: spark.cold(call) for side, call in calls.items()}), ("warm", calls)):
             pure = _pure_plans(spark, "large", predicate) if what.startswith("plan") else {}
-            timings = _timed(lab, f"{what}, {how}, {count:,} files", chosen | pure)
+            timings = timed(lab, f"{what}, {how}, {count:,} files", chosen | pure)
             rows += _against_plain(spark, timings, f"{what}, {how}, {count:,} files", COLD_NOTE)
             if pure:
                 rows += _pure_rows(spark, timings, f"{what}, {how}, {count:,} files", how)
@@ -115,30 +115,25 @@ def large_table_rows(lab: Lab) -> list[Row]:
 
 def selective_read_rows(lab: Lab) -> list[Row]:
     """Real files of which a predicate keeps a few: the plan, and a sum over them."""
-    spark, count = spark_lab(lab), lab.sizes.real_files
-    source = spark.folder / "selective"
-    per_file = 200
-    frame = wide_rows(spark.spark, count * per_file, files=count)
-    say(f"writing {count:,} files", lambda: frame.write.format("delta").save(str(source)))
-    spark.take_in("selective", source)
-    first = count // 2 * per_file
-    predicate = f"id >= {first} and id < {first + KEEP * per_file}"
-    plan = _sides(spark, "selective", lambda session, path, _: len(_load(session, path).where(predicate).inputFiles()))
+    spark, count = spark_with_real_files(lab), lab.sizes.real_files
+    first = count // 2 * ROWS_PER_REAL_FILE
+    predicate = f"id >= {first} and id < {first + KEEP * ROWS_PER_REAL_FILE}"
+    plan = sides(spark, "selective", lambda session, path, _: len(load(session, path).where(predicate).inputFiles()))
     pure = _pure_plans(spark, "selective", predicate)
-    cold = _timed(lab, "plan, cold", {side: spark.cold(call) for side, call in plan.items()} | pure)
-    warm = _timed(lab, "plan, warm", plan | pure)
+    cold = timed(lab, "plan, cold", {side: spark.cold(call) for side, call in plan.items()} | pure)
+    warm = timed(lab, "plan, warm", plan | pure)
     rows = []
     for how, timings in (("cold", cold), ("warm", warm)):
         what = f"plan keeping {KEEP} of {count:,} real files, {how}"
         rows += [*_against_plain(spark, timings, what, PLAN_NOTE), *_pure_rows(spark, timings, what, how)]
     total = "sum(price)"
-    whole = _sides(spark, "selective", lambda s, path, _: _load(s, path).where(predicate).selectExpr(total).collect())
+    whole = sides(spark, "selective", lambda s, path, _: load(s, path).where(predicate).selectExpr(total).collect())
     whole |= {f"read_table {engine}": partial(_summed, side, predicate) for engine, side in spark.bridged.items()}
-    timings = _timed(lab, "selective sum", whole)
+    timings = timed(lab, "selective sum", whole)
     for engine in spark.bridged:
         for side in (engine, f"read_table {engine}"):
             what = "selective sum, warm" + (": read_table" if side != engine else "")
-            rows.append(_faster(what, engine, timings[side], timings[PLAIN], None))
+            rows.append(faster(what, engine, timings[side], timings[PLAIN], None))
     return rows
 
 
@@ -152,7 +147,7 @@ def _planned(side: Bridged, table: str, predicate: str) -> int:
 
 def _pure_rows(spark: SparkLab, timings: Mapping[str, Timing], what: str, how: str) -> list[Row]:
     return [
-        _faster(f"{what}: read_table", engine, timings[f"read_table {engine}"], timings[PLAIN], FASTER[how])
+        faster(f"{what}: read_table", engine, timings[f"read_table {engine}"], timings[PLAIN], FASTER[how])
         for engine in spark.bridged
     ]
 
@@ -173,12 +168,12 @@ def append_rows(lab: Lab) -> list[Row]:
         own.limit(0).write.format("delta").saveAsTable(side.name("appended"))
         calls[engine] = partial(_append, own, side.path("appended"))
         calls[f"write_table {engine}"] = partial(dls.write_table, own, side.name("pure"), catalog=side.catalog)
-    timings = _timed(lab, f"append of {count:,} rows", calls, rounds=5)
+    timings = timed(lab, f"append of {count:,} rows", calls, rounds=5)
     rows = _against_plain(spark, timings, f"append of {count:,} rows x 8 columns")
     for engine in spark.bridged:
         ours, theirs = timings[f"write_table {engine}"], timings[PLAIN]
         what = f"append of {count:,} rows x 8 columns: write_table"
-        rows.append(_ratio(what, engine, ours.median_ms, theirs.median_ms, PURE))
+        rows.append(ratio(what, engine, ours.median_ms, theirs.median_ms, PURE))
     return rows
 
 
@@ -195,7 +190,7 @@ def merge_rows(lab: Lab) -> list[Row]:
     for engine, side in spark.bridged.items():
         wide_rows(side.spark, count).write.format("delta").saveAsTable(side.name("merged"))
         calls[engine] = _Merge(side.spark, side.name("merged"), count, changed)
-    timings = _timed(lab, f"MERGE into {count:,} rows", calls, rounds=3)
+    timings = timed(lab, f"MERGE into {count:,} rows", calls, rounds=3)
     return _against_plain(spark, timings, f"MERGE of {2 * changed:,} into {count:,} rows")
 
 
@@ -214,11 +209,11 @@ class _Merge:
         self._count += self._changed
 
 
-def _load(spark: SparkSession, path: str) -> Any:
+def load(spark: SparkSession, path: str) -> Any:
     return spark.read.format("delta").load(path)
 
 
-def _sides(spark: SparkLab, table: str, step: Callable[[SparkSession, str, str], Any]) -> Calls:
+def sides(spark: SparkLab, table: str, step: Callable[[SparkSession, str, str], Any]) -> Calls:
     """The same step on plain Delta and through each bridge: session, path, and the table in SQL."""
     plain = str(spark.plain(table))
     calls: Calls = {PLAIN: partial(step, spark.spark, plain, f"delta.`{plain}`")}
@@ -227,7 +222,7 @@ def _sides(spark: SparkLab, table: str, step: Callable[[SparkSession, str, str],
     return calls
 
 
-def _timed(lab: Lab, what: str, calls: Calls, rounds: int | None = None) -> dict[str, Timing]:
+def timed(lab: Lab, what: str, calls: Calls, rounds: int | None = None) -> dict[str, Timing]:
     chosen = min(lab.sizes.rounds, rounds or lab.sizes.rounds)
     timings = say(what, lambda: time_in_turns(calls, chosen, budget_seconds=60))
     answers = {side: timing.answer for side, timing in timings.items() if isinstance(timing.answer, int)}
@@ -237,15 +232,15 @@ def _timed(lab: Lab, what: str, calls: Calls, rounds: int | None = None) -> dict
 
 def _against_plain(spark: SparkLab, timings: Mapping[str, Timing], what: str, note: str = "") -> list[Row]:
     theirs = timings[PLAIN].median_ms
-    return [_ratio(what, engine, timings[engine].median_ms, theirs, BRIDGE, note) for engine in spark.bridged]
+    return [ratio(what, engine, timings[engine].median_ms, theirs, BRIDGE, note) for engine in spark.bridged]
 
 
-def _ratio(what: str, engine: str, ours: float, theirs: float, bar: Bar, note: str = "") -> Row:
+def ratio(what: str, engine: str, ours: float, theirs: float, bar: Bar, note: str = "") -> Row:
     against = f"{PLAIN} {milliseconds(theirs)}"
     return Row(what, engine, milliseconds(ours), against, ours / theirs, "x", bar, note)
 
 
-def _faster(what: str, engine: str, ours: Timing, theirs: Timing, bar: Bar | None) -> Row:
+def faster(what: str, engine: str, ours: Timing, theirs: Timing, bar: Bar | None) -> Row:
     against = f"{PLAIN} {milliseconds(theirs.median_ms)}"
     return Row(what, engine, milliseconds(ours.median_ms), against, theirs.median_ms / ours.median_ms, "x", bar)
 

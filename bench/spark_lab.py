@@ -19,6 +19,7 @@ ENGINES = ("sqlite", "postgres")
 """DuckDB shuts other processes out while one has it open: it is no catalog for a cluster."""
 PLAIN = "delta-spark"
 NAMESPACE = "bench"
+ROWS_PER_REAL_FILE = 200
 CONF = {
     "spark.master": "local[2]",
     "spark.app.name": "deltalakedb-bench",
@@ -106,6 +107,17 @@ def _import(side: Bridged, copy: Path, table: str) -> None:
 def spark_lab(lab: Lab) -> SparkLab:
     """The run's Spark, started on first use."""
     return lab.keep("spark", lambda: say("starting Spark", lambda: _start(lab)))
+
+
+def spark_with_real_files(lab: Lab) -> SparkLab:
+    """The run's Spark, with a table `selective` of files that exist, each with a range of ids of its own."""
+    spark, count = spark_lab(lab), lab.sizes.real_files
+    source = spark.folder / "selective"
+    if not source.exists():
+        frame = wide_rows(spark.spark, count * ROWS_PER_REAL_FILE, files=count)
+        say(f"writing {count:,} files", lambda: frame.write.format("delta").save(str(source)))
+        spark.take_in("selective", source)
+    return spark
 
 
 def _start(lab: Lab) -> SparkLab:
