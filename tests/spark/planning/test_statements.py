@@ -76,6 +76,7 @@ MAINTENANCE: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TABLES)
 def test_statements_leave_the_same_rows_and_metrics(shop: Shop, tmp_path: Path, kind: str) -> None:
     twins = new_twins(shop, tmp_path, written(*TABLES[kind]))
