@@ -43,7 +43,10 @@ NOTES: dict[str, str] = {
         "columns come in the order in which the files, sorted by their paths, have them; `deltalake` takes the files "
         "in the order in which the file system happens to list them"
     ),
-    "DeltaTable.history": "`since` and `until` choose by time",
+    "DeltaTable.history": (
+        "`since` and `until` choose by time; commits older than the first version in the catalog are read from their "
+        "files, as far back as these can be read"
+    ),
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.merge": (
         "generated columns follow the new values, where `deltalake` fails; with `streamed_exec=False` the commit notes "
@@ -60,7 +63,10 @@ NOTES: dict[str, str] = {
         f"a column that the table does not have {_STRICT}; generated columns follow the new values, where `deltalake` "
         "fails; the change data feed also tells of rows that were set to what they were, as delta-spark's does"
     ),
-    "PostCommitHookProperties": "tables of a catalog leave checkpoints and clean-up to the mirror, by its settings",
+    "PostCommitHookProperties": (
+        "tables of a catalog leave checkpoints and clean-up to the mirror, by its settings; a checkpoint there is of "
+        "all commits since the last one, so `create_checkpoint=False` does not put it off"
+    ),
     "CommitProperties": (
         "an application version that is not above the recorded one is refused (`ConcurrentTransactionError`, a "
         "`CommitFailedError`): the work was committed before; `deltalake` records it again; `isBlindAppend` cannot be "
@@ -72,7 +78,9 @@ NOTES: dict[str, str] = {
     ),
     "QueryBuilder.execute": _READER,
     "Transaction": "the `txn` action itself",
-    "enable_nanosecond_timestamps": "raises RuntimeError, as a `deltalake` that is built without them",
+    "enable_nanosecond_timestamps": (
+        "raises RuntimeError, as a `deltalake` that is built without them ([why](#nanosecond-timestamps))"
+    ),
     "init_tracing": "needs opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http, and says so",
     "rust_core_version": "the version of this package: there is no Rust of its own",
     "write_deltalake": (

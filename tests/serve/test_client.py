@@ -14,6 +14,7 @@ import pytest
 import deltalakedb
 from deltalakedb import exceptions
 from deltalakedb.exceptions import (
+    AppendOnlyError,
     CommitFailedError,
     ConfigError,
     DeltaError,
@@ -25,6 +26,7 @@ from deltalakedb.exceptions import (
     StoreError,
     TableExistsError,
     UnsupportedFeatureError,
+    UnsupportedWriteError,
 )
 from deltalakedb.serve import Endpoint, LocalEndpoint
 from deltalakedb.serve.problems import problem, status_of
@@ -73,8 +75,8 @@ def _every_error() -> list[type[DeltaError]]:
 
 
 def _made(kind: type[DeltaError]) -> DeltaError:
-    if kind is UnsupportedFeatureError:
-        return UnsupportedFeatureError("sales.orders", ["x"])
+    if issubclass(kind, UnsupportedFeatureError):
+        return kind("sales.orders", ["x"])
     if kind is LogGapError:
         return LogGapError("sales.orders", 7)
     if kind is MissingFileError:
@@ -94,6 +96,11 @@ def test_every_error_has_one_status_and_arrives_as_itself(kind: type[DeltaError]
     assert str(arrived) == str(error)
     if isinstance(arrived, CommitFailedError):
         assert (arrived.table, arrived.version) == (None, None)
+
+
+def test_what_a_table_refuses_for_good_is_no_lost_race() -> None:
+    for error in (UnsupportedWriteError("sales.orders", ["x"]), AppendOnlyError("what happened")):
+        assert status_of(error) == 422
 
 
 def test_an_endpoint_that_is_down_is_a_clear_error_within_the_time_given() -> None:

@@ -21,6 +21,7 @@ from deltalakedb.exceptions import (
     TableExistsError,
     TableNameError,
     TableNotFoundError,
+    UnsupportedWriteError,
 )
 
 # The first match counts, so a class comes before those that it is derived from.
@@ -52,7 +53,7 @@ def raised_as_pyiceberg(
     """
     try:
         yield
-    except NotWritableError:
+    except (NotWritableError, UnsupportedWriteError):
         raise  # PyIceberg tries again what failed in a race, and has no error for what is refused for good
     except DeltaError as error:
         kind = _kind_of(error, is_commit=is_commit)

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from deltalakedb.exceptions import (
     CommitFailedError,
     DeltaError,
+    DeltaProtocolError,
     EndpointBusyError,
     EndpointError,
     FilesVacuumedError,
@@ -41,6 +42,7 @@ _STATUS: dict[type[DeltaError], int] = {
     TableExistsError: 409,
     CommitFailedError: 409,
     # Not 409: to Spark that means that another writer has made this version.
+    DeltaProtocolError: 422,
     FilesVacuumedError: 422,
     NotWritableError: 422,
     TableLockedError: 422,

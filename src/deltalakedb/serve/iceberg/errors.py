@@ -11,6 +11,7 @@ from deltalakedb.exceptions import (
     BadIcebergRequestError,
     CommitFailedError,
     DeltaError,
+    DeltaProtocolError,
     EndpointBusyError,
     LocationOwnedError,
     MalformedLogError,
@@ -92,6 +93,7 @@ _ANSWERS: dict[type[DeltaError], tuple[int, str]] = {
     PlanTaskNotFoundError: (404, "NoSuchPlanTaskException"),
     MissingFileError: (404, "NotFoundException"),
     MalformedLogError: (500, "ServiceFailureException"),
+    DeltaProtocolError: (400, "BadRequestException"),
     CommitFailedError: (409, "CommitFailedException"),
     # The commit may have happened: clients must not delete the files that it names.
     OutcomeUnknownError: (500, "CommitStateUnknownException"),
