@@ -122,6 +122,20 @@ def test_deleted_rows_stay_deleted_where_the_database_plans(shop: Shop) -> None:
     assert dls.planned_scans(spark).fallbacks == before.fallbacks
 
 
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_the_physical_plan_says_that_the_database_planned_and_how_many_files_it_kept(shop: Shop, adaptive: str) -> None:
+    name, session = partitioned(shop), shop.spark.newSession()
+    session.conf.set("spark.sql.adaptive.enabled", adaptive)
+    frame = session.sql(f"select part, count(*) as n from {name} where id = 15 group by part")
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "Location: PlannedByDatabase" in plan
+    assert "[2 of 4 files, version 4" in plan
+    assert sorted(map(tuple, frame.collect())) == [("a", 1), ("b", 1)]
+    session.conf.set(ENABLED, "false")
+    again = session.sql(f"select part, count(*) as n from {name} where id = 15 group by part")
+    assert "PlannedByDatabase" not in again._jdf.queryExecution().executedPlan().toString()
+
+
 def test_a_setting_turns_it_off(shop: Shop, plain: SparkSession) -> None:
     name = partitioned(shop)
     before = dls.planned_scans(plain)

@@ -4,12 +4,11 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.delta.stats.DataSize;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
+import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import scala.Function1;
-import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -23,33 +22,46 @@ final class PlannedByDatabase extends PreparedDeltaFileIndex {
     super(
         of.spark(),
         of.deltaLog(),
-        of.path(),
+        new ShownPath(of),
         of.catalogTableOpt(),
         of.preparedScan(),
         of.versionScanned());
   }
 
+  /** Spark keeps a node whose replacement equals it, whichever of the two it asks. */
   @Override
-  public Seq<Path> rootPaths() {
-    DataSize kept = preparedScan().scanned();
-    DataSize total = preparedScan().total();
-    String shown =
-        super.rootPaths().head()
-            + " (version " + version() + ", " + kept.files().get() + " of " + total.files().get()
-            + " files)";
-    Path path = new ShownPath(super.rootPaths().head(), shown);
-    return CollectionConverters.asScala(java.util.List.of(path)).toSeq();
+  public boolean equals(Object other) {
+    return other instanceof PlannedByDatabase && super.equals(other);
   }
 
-  /** A path that is shown with a remark. */
+  @Override
+  public int hashCode() {
+    return super.hashCode();
+  }
+
+  /** The table's path, shown with a remark; it equals no plain path. */
   private static final class ShownPath extends Path {
     private static final long serialVersionUID = 1;
 
     private final String shown;
 
-    ShownPath(Path path, String shown) {
-      super(path.toUri());
-      this.shown = shown;
+    ShownPath(PreparedDeltaFileIndex of) {
+      super(of.path().toUri());
+      DataSize kept = of.preparedScan().scanned();
+      DataSize total = of.preparedScan().total();
+      shown = // Spark cuts it to 100 characters
+          kept.files().get() + " of " + total.files().get() + " files, version " + of.version()
+              + ": " + of.path();
+    }
+
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof ShownPath && super.equals(other);
+    }
+
+    @Override
+    public int hashCode() {
+      return super.hashCode();
     }
 
     @Override
@@ -63,6 +75,14 @@ final class PlannedByDatabase extends PreparedDeltaFileIndex {
     @Override
     public SparkPlan apply(SparkPlan plan) {
       return plan.transformUp(new Marked());
+    }
+  }
+
+  /** Marks them in plans that Spark does not adapt while they run. */
+  static final class MarkAtEnd extends ColumnarRule {
+    @Override
+    public Rule<SparkPlan> preColumnarTransitions() {
+      return new Mark();
     }
   }
 

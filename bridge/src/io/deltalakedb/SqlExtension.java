@@ -26,6 +26,7 @@ public class SqlExtension extends AbstractFunction1<SparkSessionExtensions, Boxe
     extensions.injectParser(NameParser::new);
     extensions.injectPreCBORule(MetadataAnswers::new);
     extensions.injectQueryPostPlannerStrategyRule(spark -> new PlannedByDatabase.Mark());
+    extensions.injectColumnar(spark -> new PlannedByDatabase.MarkAtEnd());
     return BoxedUnit.UNIT;
   }
 
