@@ -44,8 +44,8 @@ NOTES: dict[str, str] = {
         "in the order in which the file system happens to list them"
     ),
     "DeltaTable.history": (
-        "`since` and `until` choose by time; commits older than the first version in the catalog are read from their "
-        "files, as far back as these can be read"
+        "`since` and `until` choose by time; commits older than the checkpoint that a table was imported from are read "
+        "from their files, as far back as these can be read; what `dl gc` removed is not"
     ),
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.merge": (

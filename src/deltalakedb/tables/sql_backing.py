@@ -124,8 +124,10 @@ class SqlBacking:
     def _history_before(
         self, base: int, limit: int | None, *, since_ms: int | None, until_ms: int | None
     ) -> list[HistoryEntry]:
-        """Return the commits before the first version in SQL, as far back as their files can be read."""
+        """Return the commits before the checkpoint that a table was loaded from, as far back as they can be read."""
         entries: list[HistoryEntry] = []
+        if not self.reader.is_from_checkpoint(base):
+            return entries  # what `dl gc` has removed stays removed
         with suppress(DeltaError):
             reader = FileTxnLogReader(self.location, self.storage_options(), table=self.name)
             entries.extend(history_in_files(reader, base - 1, limit, since_ms=since_ms, until_ms=until_ms))
