@@ -285,6 +285,7 @@ class DeltaTable(TableReader):
         for flag in (merge_schema, error_on_type_mismatch, streamed_exec):
             check_flag(flag)
         given = commit_arguments("merge", args, commit_properties, post_commithook_properties, order=_REVERSED)
+        check_commit_arguments(*given)
         request = MergeRequest(
             source, predicate, (), source_alias, target_alias, merge_schema, error_on_type_mismatch, writer_properties,
             max_spill_size, max_temp_directory_size, streamed=streamed_exec,
@@ -358,10 +359,8 @@ class DeltaTable(TableReader):
         from deltalakedb.tables.upkeep import vacuum, vacuum_arguments
 
         if args:
-            positional = vacuum_arguments(args)
-            commit_properties = positional.get("commit_properties", commit_properties)
-            post_commithook_properties = positional.get("post_commithook_properties", post_commithook_properties)
-            full, keep_versions = positional.get("full", full), positional.get("keep_versions", keep_versions)
+            arguments = vacuum_arguments(args, (post_commithook_properties, commit_properties, full, keep_versions))
+            return self.vacuum(retention_hours, dry_run, enforce_retention_duration, **arguments)
         if isinstance(retention_hours, int) and retention_hours < 0:
             raise ValueError("The retention periods should be positive.")
         check_number(retention_hours)

@@ -106,8 +106,8 @@ def generate(backing: Backing, snapshot: TableSnapshot) -> None:
 # -- vacuum
 
 
-def vacuum_arguments(args: Sequence[Any]) -> dict[str, Any]:
-    """Return the arguments of vacuum that were passed by position, by name; the warning is for its caller."""
+def vacuum_arguments(args: Sequence[Any], by_name: Sequence[Any]) -> dict[str, Any]:
+    """Return the commit arguments of vacuum, passed either way; the warning is for its caller."""
     warnings.warn(
         "Passing commit arguments positionally to vacuum() is deprecated and will be removed in a future release. Use "
         "keyword arguments instead.",
@@ -116,7 +116,10 @@ def vacuum_arguments(args: Sequence[Any]) -> dict[str, Any]:
     )
     if len(args) > len(_VACUUM_ARGUMENTS):
         raise TypeError("vacuum() got unexpected positional arguments")
-    return dict(zip(_VACUUM_ARGUMENTS, args, strict=False))
+    for name, value, _ in zip(_VACUUM_ARGUMENTS, by_name, args, strict=False):
+        if value:
+            raise TypeError(f"vacuum() got multiple values for {name!r}")
+    return dict(zip(_VACUUM_ARGUMENTS, (*args, *by_name[len(args) :]), strict=True))
 
 
 def vacuum(
