@@ -44,8 +44,8 @@ NOTES: dict[str, str] = {
         "in the order in which the file system happens to list them"
     ),
     "DeltaTable.history": (
-        "`since` and `until` choose by time; commits older than the checkpoint that a table was imported from are read "
-        "from their files, as far back as these can be read; what `dl gc` removed is not"
+        "`since` and `until` choose by time; on SQL it begins with the first version that the catalog has, also where "
+        "older commits are in the files"
     ),
     "DeltaTable.load_cdf": _READER,
     "DeltaTable.merge": (

@@ -13,9 +13,7 @@ from deltalakedb.catalog.addresses import PathAddress, SqlAddress, resolve
 from deltalakedb.catalog.registration import name_of_path
 from deltalakedb.exceptions import LocationOwnedError, NotWritableError, TableNotFoundError
 from deltalakedb.storage.location import canonical_location
-from deltalakedb.store.gc import collect_garbage
 from tests.api.plain import append, our_ids, rows, run
-from tests.conformance.collecting import EVERYTHING
 
 
 @pytest.fixture
@@ -61,33 +59,6 @@ def test_a_path_of_a_registered_table_opens_the_table_of_the_catalog(place: Path
     assert dl.DeltaTable.is_deltatable(str(place))
     assert dl.DeltaTable.is_deltatable("shop.sold")
     assert not dl.DeltaTable.is_deltatable("shop.nothing")
-
-
-def test_the_history_goes_back_to_the_oldest_commit_in_the_files(place: Path, catalog_at: str) -> None:
-    for number in range(2, 6):
-        deltalake.write_deltalake(place, rows(number), mode="append")
-    deltalake.DeltaTable(place, version=3).create_checkpoint()
-    log = place / "_delta_log"
-    (log / f"{0:020d}.json").unlink()
-    with dl.connect(catalog_at) as catalog:
-        table = catalog.import_table(place, "shop.sold")
-        assert [entry["version"] for entry in table.history()] == [5, 4, 3, 2, 1]
-        assert [entry["operation"] for entry in table.history()][-2:] == ["WRITE", "WRITE"]
-        assert [entry["version"] for entry in table.history(4)] == [5, 4, 3, 2]
-        assert [entry["version"] for entry in table.history(3)] == [5, 4, 3]
-        (log / f"{1:020d}.json").write_text("broken")
-        assert [entry["version"] for entry in table.history()][:3] == [5, 4, 3]
-
-
-def test_what_gc_removed_of_an_imported_history_is_not_taken_from_the_files(place: Path, catalog_at: str) -> None:
-    for number in range(2, 6):
-        deltalake.write_deltalake(place, rows(number), mode="append")
-    with dl.connect(catalog_at) as catalog:
-        table = catalog.import_table(place, "shop.sold")
-        catalog.mirror.flush()
-        (collected,) = collect_garbage(catalog.store, EVERYTHING).tables
-        assert collected.base_version == 4
-        assert [entry["version"] for entry in table.history()] == [5, 4]
 
 
 def test_a_follower_opened_by_its_path_is_at_its_newest_version(place: Path, catalog_at: str) -> None:

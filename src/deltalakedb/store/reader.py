@@ -220,15 +220,6 @@ class SqlTxnLogReader:
             )
         return [_history_entry(row) for row in rows]
 
-    def is_from_checkpoint(self, version: int) -> bool:
-        """Whether a version was loaded from a checkpoint, not as a commit: then its commit's size is not known.
-
-        A base that `dl gc` left was a commit, and keeps its size.
-        """
-        with self._store.read(single=True) as conn:
-            row = conn.one("select_versions", table_id=self.table.table_id, first_version=version, last_version=version)
-        return row is not None and bool(row["is_base"]) and row["rendered_bytes"] is None
-
     def diff(self, from_version: int, to_version: int) -> Difference:
         """What changed between two versions, in either direction."""
         earlier, later = sorted((from_version, to_version))

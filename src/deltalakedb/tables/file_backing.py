@@ -105,7 +105,16 @@ class FileBacking:
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> Iterator[HistoryEntry]:
         """Yield the commits up to a version, newest first, as far back as their files exist."""
-        return history_in_files(self.reader, snapshot.version, limit, since_ms=since_ms, until_ms=until_ms)
+        listing = self.reader.listing()
+        first, page = listing.first_contiguous(snapshot.version), min(limit or _HISTORY_PAGE, _HISTORY_PAGE)
+        num_entries = 0
+        for end in range(snapshot.version, first - 1, -page):
+            for commit in reversed(list(self.reader.commits(max(first, end - page + 1), end))):
+                if num_entries == limit or (since_ms is not None and commit.timestamp_ms < since_ms):
+                    return
+                if until_ms is None or commit.timestamp_ms <= until_ms:
+                    num_entries += 1
+                    yield _history_entry(commit)
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         return self.reader.commits(start, end)
@@ -238,21 +247,6 @@ def create_at(
     first_commit = commit
     verb: Verb = (lambda _: Done(first_commit)) if isinstance(first_commit, ProposedCommit) else first_commit
     return backing.create(first, verb, properties, hooks)
-
-
-def history_in_files(
-    reader: FileTxnLogReader, newest: int, limit: int | None, *, since_ms: int | None, until_ms: int | None
-) -> Iterator[HistoryEntry]:
-    """Yield the commits up to a version, newest first, as far back as their files exist."""
-    first, page = reader.listing().first_contiguous(newest), min(limit or _HISTORY_PAGE, _HISTORY_PAGE)
-    num_entries = 0
-    for end in range(newest, first - 1, -page):
-        for commit in reversed(list(reader.commits(max(first, end - page + 1), end))):
-            if num_entries == limit or (since_ms is not None and commit.timestamp_ms < since_ms):
-                return
-            if until_ms is None or commit.timestamp_ms <= until_ms:
-                num_entries += 1
-                yield _history_entry(commit)
 
 
 def _history_entry(commit: Commit) -> HistoryEntry:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from deltalakedb.catalog.instants import Instant, to_epoch_ms, travel_time_ms
 from deltalakedb.exceptions import DeltaError, NegativeVersionError
@@ -53,6 +53,14 @@ class TableReader:
     @property  # type: ignore[misc]  # other libraries ask for it by `isinstance`
     def __class__(self) -> type:
         return class_for_others(type(self))
+
+    def __copy__(self) -> Self:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot pickle table {self._backing.name}: pass its address, and open it there")
 
     def __repr__(self) -> str:
         return "DeltaTable()"  # as `deltalake` has it; `table_uri` and `version` tell which table it is

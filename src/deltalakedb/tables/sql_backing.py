@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
 from deltalakedb.catalog.entries import no_such_table, require_table
 from deltalakedb.catalog.instants import to_iso
-from deltalakedb.exceptions import DeltaError, FilesPurgedError, NameChangedError, TableNotFoundError
-from deltalakedb.files.reader import FileTxnLogReader
+from deltalakedb.exceptions import FilesPurgedError, NameChangedError, TableNotFoundError
 from deltalakedb.log.protocol.commit import Commit
 from deltalakedb.operations.target import Verb
 from deltalakedb.store import registry
@@ -22,7 +20,6 @@ from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import SqlSnapshot, version_at
-from deltalakedb.tables.file_backing import history_in_files
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
@@ -111,26 +108,11 @@ class SqlBacking:
         self, limit: int | None, *, snapshot: TableSnapshot, since_ms: int | None, until_ms: int | None
     ) -> list[HistoryEntry]:
         latest_ms = snapshot.timestamp_ms  # timestamps increase with versions
-        until = latest_ms if until_ms is None else min(latest_ms, until_ms)
-        entries = self.reader.history(limit, since_ms=since_ms, until_ms=until)
+        until_ms = latest_ms if until_ms is None else min(latest_ms, until_ms)
+        entries = self.reader.history(limit, since_ms=since_ms, until_ms=until_ms)
         if not entries or entries[0].version != snapshot.version:
             assert isinstance(snapshot, SqlSnapshot | OverlaySnapshot)
             snapshot.check_kept()  # raise rather than return what `dl gc` has left
-        if entries and entries[-1].is_base and limit != len(entries):
-            rest = None if limit is None else limit - len(entries)
-            entries += self._history_before(entries[-1].version, rest, since_ms=since_ms, until_ms=until_ms)
-        return entries
-
-    def _history_before(
-        self, base: int, limit: int | None, *, since_ms: int | None, until_ms: int | None
-    ) -> list[HistoryEntry]:
-        """Return the commits before the checkpoint that a table was loaded from, as far back as they can be read."""
-        entries: list[HistoryEntry] = []
-        if not self.reader.is_from_checkpoint(base):
-            return entries  # what `dl gc` has removed stays removed
-        with suppress(DeltaError):
-            reader = FileTxnLogReader(self.location, self.storage_options(), table=self.name)
-            entries.extend(history_in_files(reader, base - 1, limit, since_ms=since_ms, until_ms=until_ms))
         return entries
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
