@@ -1,6 +1,6 @@
 """What is said when Spark fails: one line, with what to do."""
 
-from deltalakedb.cdc.run.sessions import describe_error
+from deltalakedb.cdc.run.sessions import describe_error, how_start_ended
 
 JAVA = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \
@@ -37,3 +37,9 @@ def test_the_last_error_of_a_task_is_what_is_told() -> None:
 def test_a_worker_that_crashed_is_told_by_the_text_of_java() -> None:
     crashed = "org.apache.spark.SparkException: Job aborted due to stage failure: Python worker exited unexpectedly"
     assert describe_error(f"An error occurred while calling z:collect.\n: {crashed}\n\tat a.b.C(C.scala:1)") == crashed
+
+
+def test_a_java_that_dies_before_its_first_answer_is_no_refused_connection() -> None:
+    refused = ConnectionRefusedError(111, "Connection refused")
+    assert how_start_ended(refused) == "the Java process of Spark ended before it had started"
+    assert how_start_ended(ValueError("not of Java")) is None

@@ -68,13 +68,20 @@ def opened_session(spark: SparkSession | None, ended: threading.Event | None = N
     except Exception as error:  # the death of Java by the same signal shows in many ways
         if ended is not None and ended.is_set():
             raise KeyboardInterrupt from error
-        died = _how_start_ended(error)
+        died = how_start_ended(error)
         if died is None:
             raise
         _forget_java()
         raise SparkDiedError(died) from error
     try:
         yield session
+    except (Py4JError, ConnectionError) as error:
+        died = how_java_ended(error)
+        if died is None:
+            raise
+        if ended is not None and ended.is_set():
+            raise KeyboardInterrupt from error
+        raise SparkDiedError(died) from error
     finally:
         _end(session)
 
@@ -131,11 +138,14 @@ def how_java_ended(error: BaseException) -> str | None:
     return None
 
 
-def _how_start_ended(error: Exception) -> str | None:
+def how_start_ended(error: Exception) -> str | None:
     """How Java ended, if that made the start of a session fail."""
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
-    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+    has_exited = isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED"
+    # PySpark has told its port, and nobody answers there: it ended before PySpark keeps its process.
+    if has_exited or (SparkContext._gateway is None and isinstance(error, Py4JError | ConnectionError)):
         return "the Java process of Spark ended before it had started"
     return how_java_ended(error)
 
