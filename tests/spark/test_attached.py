@@ -79,7 +79,7 @@ def test_a_table_whose_history_was_collected_is_read_and_written(lake: Lake, tmp
     head = lake.catalog.table(lake.name("collected")).version()
     # The first version is kept as a state without its commit, which Delta wants to see before it travels there.
     for version in range(kept + 1, head + 1):
-        wanted = [2, 3] if version < head else [2, 3, 9]
+        wanted = {head: [2, 3, 9], head - 1: [2, 3]}.get(version, list(range(version)))
         assert sorted(row[0] for row in stage.sql(f"select id from {{t}} version as of {version}")) == wanted
     stage.sql("update {t} set amount = 0 where id = 2")
     lake.judge.check_mirror(lake.name("collected"), lake.root("collected"))
