@@ -19,6 +19,7 @@ from deltalakedb.iceberg.group_commits import ChangeRequest, commit_together
 from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.iceberg.turns import Turns, Waiter
 from deltalakedb.runtime import steps
+from deltalakedb.store.connection import ConnectionLostError
 from deltalakedb.store.iceberg import VersionCache
 from deltalakedb.store.names import TableName
 from deltalakedb.transactions.drafts import IcebergFiles
@@ -217,6 +218,29 @@ def test_an_unknown_outcome_is_told_to_all_and_found_by_their_tokens(catalog: Ca
         tables = iceberg.commit(one.changes, token=one.token)
         assert [table.version for table in tables] == [2, 2]
     assert len(versions_of(catalog)) == 4
+
+
+@pytest.mark.usefixtures("iceberg")
+def test_a_commit_whose_answer_was_lost_is_known_by_its_transaction(catalog: Catalog) -> None:
+    requests = [marking("a"), marking("b")]
+    with StopAt("commit.committed", ConnectionLostError("the answer to the commit")):
+        together(catalog, *requests)
+    assert [one.error for one in requests] == [None, None]
+    assert [[table.version for table in one.tables or ()] for one in requests] == [[1, 1], [2, 2]]
+    assert len(versions_of(catalog)) == 4
+    assert marks_of(catalog, LEFT) == marks_of(catalog, RIGHT) == {"a", "b"}
+
+
+def test_what_was_decided_beside_a_repeat_is_decided_again(catalog: Catalog, iceberg: IcebergCatalog) -> None:
+    iceberg.commit(marking("a").changes, token="token-a")
+    undone = [TableChange(name, [], [{"action": "remove-properties", "removals": ["a"]}]) for name in (LEFT, RIGHT)]
+    iceberg.commit(undone)
+    repeat, same_change = marking("a"), ChangeRequest(marking("a").changes, None)
+    refused = marking("b", {"type": "assert-table-uuid", "uuid": "another"})
+    together(catalog, repeat, same_change, refused)
+    assert [(one.tables, one.error) for one in (repeat, same_change, refused)] == [(None, None)] * 3
+    assert marks_of(catalog, LEFT) == set()
+    assert [table.version for table in iceberg.commit(same_change.changes, token=same_change.token)] == [3, 3]
 
 
 def test_a_request_that_moves_a_table_goes_alone(catalog: Catalog, iceberg: IcebergCatalog, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ class IcebergCatalog:
         names = [change.name for change in changes]
         _refuse_repeated_names(names)
         if self._is_committed(token):
-            return [self.load_table(name) for name in names]
+            return [self._load_committed(name) for name in names]
         if any(requirement.get("type") == ASSERT_CREATE for change in changes for requirement in change.requirements):
             return self._commit_alone(changes, token)
         request = ChangeRequest(changes, token)
@@ -200,8 +200,8 @@ class IcebergCatalog:
             if group:
                 commit_together(self.catalog, self._files, group)
         if request.error is not None:
-            if self._is_committed(token):  # by the first try of this request: what failed is the repeat
-                return [self.load_table(name) for name in names]
+            if self._was_committed(token, request.error):
+                return [self._load_committed(name) for name in names]
             raise request.error
         if request.tables is None:
             return self._commit_alone(changes, request.token)
@@ -222,7 +222,7 @@ class IcebergCatalog:
 
             token = token_of(changes, rows) or token
         if self._is_committed(token):
-            return [self.load_table(name) for name in names]
+            return [self._load_committed(name) for name in names]
 
         def statement(drafts: Drafts, written: WrittenFiles) -> list[Step]:
             return [self._change(drafts, written, change) for change in changes]
@@ -250,6 +250,15 @@ class IcebergCatalog:
             return False
         with self.catalog.store.read(single=True) as conn:
             return conn.one("select_token", client_token=token) is not None
+
+    def _was_committed(self, token: str | None, error: Exception) -> bool:
+        """Whether the first try of a request was committed, so that `error` is only of its repeat."""
+        try:
+            return self._is_committed(token)
+        except StoreError:
+            if isinstance(error, OutcomeUnknownError):  # as unknown as before
+                raise error from None
+            raise
 
     def rename_table(self, source: TableName, target: TableName) -> None:
         """Rename a table, also into another namespace; its location stays the same."""
@@ -341,8 +350,8 @@ class IcebergCatalog:
                 with self._turns.take(keys), self._begin(names, token) as tx:
                     steps = tx.run_statement(statement)
             except DeltaError as error:
-                if self._is_committed(token):  # by the first try of this request: what failed is the repeat
-                    return [self.load_table(name) for name in names]
+                if self._was_committed(token, error):
+                    return [self._load_committed(name) for name in names]
                 if attempt == ATTEMPTS or not isinstance(error, VersionTakenError):
                     raise
                 LOST_RACES.sleep(attempt)
@@ -353,19 +362,20 @@ class IcebergCatalog:
         raise AssertionError("the last attempt returns or raises")
 
     def _result(self, step: Step, name: TableName, outcome: Outcome | None) -> LoadedTable:
-        if step.draft.row.is_delta:
-            return self._load_committed(name)
-        if outcome is None or outcome.repeated or not step.draft.iceberg:
-            return self._load(name, "view" if step.draft.row.mode == VIEW else "table")
+        kind: Kind = "view" if step.draft.row.mode == VIEW else "table"
+        if outcome is None:
+            return self._load(name, kind)
+        if step.draft.row.is_delta or outcome.repeated or not step.draft.iceberg:
+            return self._load_committed(name, kind)
         row = outcome.tables[step.draft.pinned.full_name]
         keep_version(self._files, step.draft, outcome)
         version = outcome.versions[row.full_name]
         return self._loaded(row, version, step.draft.iceberg[-1].metadata_location, step.metadata)
 
-    def _load_committed(self, name: TableName) -> LoadedTable:
-        """Load a Delta table after a commit; if that fails, the client must not take the commit for failed."""
+    def _load_committed(self, name: TableName, kind: Kind = "table") -> LoadedTable:
+        """Load a table after a commit; if that fails, the client must not take the commit for failed."""
         try:
-            return self._load(name, "table")
+            return self._load(name, kind)
         except (StorageError, StoreError) as error:
             raise OutcomeUnknownError(f"{name}: the commit is done, but the table cannot be loaded: {error}") from error
 

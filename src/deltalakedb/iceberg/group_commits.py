@@ -94,8 +94,9 @@ def _attempt(catalog: Catalog, files: IcebergFiles, requests: Sequence[ChangeReq
     if tx.outcome is None:
         return
     if tx.outcome.repeated:
-        for request in makers:
-            request.reset()  # run by itself it finds its commit by the token
+        if tx.outcome.txn_id != tx.txn_id:  # all were decided on changes that another transaction has made before
+            for request in requests:
+                request.reset()  # run by itself it finds its commit by the token
         return
     for draft in {id(table.draft): table.draft for request in makers for table in request.tables or ()}.values():
         keep_version(files, draft, tx.outcome)
