@@ -81,7 +81,7 @@ def _run_beside(twins: Twins, folder: Path, statement: str, other: str, table: s
             time.sleep(0.05)
         try:
             twins.spark.sql(other.replace("{t}", table)).collect()
-        except Exception as error:
+        except Exception as error:  # the test fails with it
             raised.append(error)
         finally:
             done.touch()
@@ -93,7 +93,7 @@ def _run_beside(twins: Twins, folder: Path, statement: str, other: str, table: s
     try:
         twins.spark.sql(statement.replace("{t}", table)).collect()
         end = "committed"
-    except Exception as error:
+    except Exception as error:  # a conflict: both sides must end alike
         end = _kind_of(error)
     finally:
         beside.join()

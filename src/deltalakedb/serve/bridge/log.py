@@ -230,7 +230,7 @@ class BridgedLog:
     def _autocommit(
         self, place: Place, version: int, info: CommitInfo | None, actions: list[Action], token: str
     ) -> None:
-        name = _name_of(place)
+        name = place.table_name
         drafts = Drafts(self._catalog, [name])
         draft = drafts.find_at(place.location)
         if draft is None:
@@ -443,16 +443,8 @@ def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _entries(staged: list[Rendered], first: int, start: int) -> tuple[LogEntry, ...]:
-    numbered = enumerate(staged, start=first)
     return tuple(
         LogEntry(version, len(rendered.data), rendered.modified_ms)
-        for version, rendered in numbered
+        for version, rendered in enumerate(staged, start=first)
         if version >= start
     )
-
-
-def _name_of(place: Place) -> TableName:
-    if place.table is not None:
-        return TableName(place.table.namespace, place.table.name)
-    assert place.name is not None
-    return place.name

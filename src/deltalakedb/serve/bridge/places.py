@@ -36,6 +36,14 @@ class Place:
         """The table's name, or its location, for errors."""
         return self.table.full_name if self.table else str(self.name) if self.name else redact(self.location)
 
+    @property
+    def table_name(self) -> TableName:
+        """The name of the table that is here, or that a first commit creates."""
+        if self.table is not None:
+            return TableName(self.table.namespace, self.table.name)
+        assert self.name is not None
+        return self.name
+
 
 def location_of(path: str) -> str:
     """The normalised location of a bridge path: `/file/lake/t`, `/s3a/bucket/t`."""
