@@ -125,4 +125,4 @@ class Turns(Generic[W]):
         for other in others[: MAX_TOGETHER - 1]:
             other.is_joined = True
             self._waiting.remove(other)
-        return [leader, *others[: MAX_TOGETHER - 1]]  # type: ignore[list-item]
+        return [leader, *others[: MAX_TOGETHER - 1]]  # type: ignore[list-item]  # all that lead are of one class
