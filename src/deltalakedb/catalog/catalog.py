@@ -18,6 +18,7 @@ from deltalakedb.catalog.storage_options import STORAGE_OPTIONS, options_of
 from deltalakedb.catalog.uri import CatalogUri, parse_catalog_uri
 from deltalakedb.catalog.view import CatalogView, wait_for_instant
 from deltalakedb.exceptions import ConfigError
+from deltalakedb.runtime.caller import current_caller
 from deltalakedb.runtime.config import Config, load_config
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store import SchemaMode, Store, open_store, registry
@@ -113,8 +114,9 @@ class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
 
     @property
     def actor(self) -> str:
-        """The name in the audit trail: the setting `actor` (`DL_ACTOR`), else the operating system user."""
-        return self.config.actor or _os_user()
+        """The name in the audit trail: the caller of `dl serve`, or the setting `actor` (`DL_ACTOR`), or the OS user."""
+        caller = current_caller()
+        return caller.name if caller else self.config.actor or _os_user()
 
     def __repr__(self) -> str:
         return f"Catalog({str(self.uri)!r})"
