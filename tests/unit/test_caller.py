@@ -6,7 +6,7 @@ from deltalakedb.runtime.caller import Caller, acting_for, current_caller
 
 
 def test_audit_names_the_caller_and_afterwards_the_setting(tmp_path: Path) -> None:
-    with dl.connect(tmp_path / "c.db", warehouse=tmp_path / "lake", actor="nightly") as catalog:
+    with dl.connect(tmp_path / "c.db", warehouse=str(tmp_path / "lake"), actor="nightly") as catalog:
         with acting_for(Caller("ada", frozenset({"analysts"}))):
             catalog.create_table("s.t", "id long")
         catalog.create_table("s.u", "id long")

@@ -114,7 +114,7 @@ class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
 
     @property
     def actor(self) -> str:
-        """The name in the audit trail: the caller of `dl serve`, or the setting `actor` (`DL_ACTOR`), or the OS user."""
+        """The name in the audit trail: the caller of `dl serve`, the setting `actor` (`DL_ACTOR`), or the OS user."""
         caller = current_caller()
         return caller.name if caller else self.config.actor or _os_user()
 
