@@ -18,9 +18,9 @@ insert into dl_iceberg_formats (table_id, format_version) values (:table_id, :fo
 
 -- name: select_unusual_files
 -- Files added after a version and kept in a later one that decide how Iceberg clients can read the table: those with deletion vectors,
--- and those whose path may be absolute.
+-- and those whose path may be absolute. The plus keeps SQLite from walking all live files instead of those added since.
 select path, deletion_vector, removed_version from dl_add_files
-where table_id = :table_id and version > :after_version and removed_version > :first_version
+where table_id = :table_id and version > :after_version and +removed_version > :first_version
   and (deletion_vector is not null or path like '/%' or path like '%:/%')
 limit :max_rows;
 
