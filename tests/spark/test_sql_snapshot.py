@@ -1,5 +1,6 @@
 """Scans of unmodified Spark SQL, planned by the database: who planned them, which files are kept, and the way back."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import deltalakedb.spark as dls
+from deltalakedb import telemetry
 from deltalakedb.exceptions import CommitFailedError, ConcurrentAppendError
 from deltalakedb.spark.session import setting
+from deltalakedb.telemetry import SPARK_SCANS
 from tests.spark.shop import Shop
 
 ENABLED = "spark.deltalakedb.planning.enabled"
@@ -156,6 +159,21 @@ def test_what_the_database_does_not_plan_is_planned_by_delta_and_counted(shop: S
     assert after.fallbacks[reason] > before.fallbacks.get(reason, 0)
 
 
+def test_the_endpoint_counts_planned_scans_and_those_left_to_delta(shop: Shop) -> None:
+    name, reason = partitioned(shop), "spark.databricks.delta.alwaysCollectStats.enabled is set"
+    planned, left = (telemetry.value_of(SPARK_SCANS, *labels) or 0 for labels in (("database", ""), ("delta", reason)))
+    assert files_of(shop.spark.sql(f"select * from {name} where id = 15")) == 2
+    assert (telemetry.value_of(SPARK_SCANS, "database", "") or 0) > planned
+    session = shop.spark.newSession()
+    session.conf.set("spark.databricks.delta.alwaysCollectStats.enabled", "true")
+    assert files_of(session.sql(f"select * from {name} where id = 15")) == 2
+    for _ in range(100):  # nobody waits for the message
+        if (telemetry.value_of(SPARK_SCANS, "delta", reason) or 0) > left:
+            break
+        time.sleep(0.1)
+    assert (telemetry.value_of(SPARK_SCANS, "delta", reason) or 0) > left
+
+
 def test_a_reader_with_options_of_its_file_system_is_left_to_delta(shop: Shop) -> None:
     partitioned(shop)
     reader = shop.spark.read.format("delta").option("fs.dldb.some.option", "1")
@@ -235,6 +253,25 @@ def test_counts_and_extremes_of_whole_tables_are_answered_from_metadata(shop: Sh
     assert spark.sql(both).collect() == plain.sql(both).collect() == [(18, 10)]
     filtered = f"select count(*), max(id) from {name} where id < 15"
     assert spark.sql(filtered).collect() == plain.sql(filtered).collect()
+
+
+def test_what_a_transaction_writes_to_a_table_with_row_ids_is_planned(shop: Shop) -> None:
+    name, spark = shop.name("tracked"), shop.spark
+    spark.sql(f"create table {name} (id long, v long) using delta tblproperties ('delta.enableRowTracking' = 'true')")
+    spark.sql(f"insert into {name} select /*+ coalesce(1) */ id, 0 from range(10)")
+    before = dls.planned_scans(spark)
+    ids = f"select id, _metadata.row_id as row from {{{name}}} order by id"
+    with dls.begin(spark) as tx:
+        tx.sql(f"insert into {{{name}}} select /*+ coalesce(1) */ id + 10, 0 from range(5)")
+        seen = [(row.id, row.row) for row in tx.sql(ids).collect()]
+        assert seen == [(number, number) for number in range(15)]
+        tx.sql(f"update {{{name}}} set v = 1 where id in (3, 11)")
+        assert [(row.id, row.row) for row in tx.sql(ids).collect()] == seen
+        assert tx.sql(f"select * from {{{name}}} version as of 2 where v = 1").count() == 0
+        assert tx.sql(f"select * from {{{name}}} where v = 1").count() == 2
+    assert dls.planned_scans(spark).fallbacks == before.fallbacks
+    after = spark.sql(f"select id, _metadata.row_id as row from {name} order by id").collect()
+    assert [(row.id, row.row) for row in after] == seen
 
 
 def ranges(shop: Shop, table: str) -> str:

@@ -76,6 +76,7 @@ def test_the_metrics_are_those_of_the_public_surface() -> None:
         "deltalakedb_cdc_table_changed_seconds",
         "deltalakedb_cdc_table_streaming",
         "deltalakedb_iceberg_reports_total",
+        "deltalakedb_spark_scans_total",
     }
 
 

@@ -17,6 +17,7 @@ from deltalakedb.telemetry.metrics import (
     CDC_TABLE_STREAMING,
     METRICS,
     PREFIX,
+    SPARK_SCANS,
     VERSIONS,
     Described,
     MetricsCollector,
@@ -44,6 +45,7 @@ from deltalakedb.telemetry.reports import (
     observe_open,
     record_spans,
     span,
+    spark_scan,
 )
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "CDC_TABLE_STREAMING",
     "METRICS",
     "PREFIX",
+    "SPARK_SCANS",
     "VERSIONS",
     "CommittedVersion",
     "Described",
@@ -82,6 +85,7 @@ __all__ = [
     "observe_open",
     "record_spans",
     "span",
+    "spark_scan",
     "total_of",
     "value_of",
 ]

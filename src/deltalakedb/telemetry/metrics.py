@@ -74,6 +74,12 @@ CDC_TABLE_CHANGED = Described(
 ICEBERG_REPORTS = Described(
     "counter", "iceberg_reports_total", "Reports of scans and commits that Iceberg clients sent.", ("report",)
 )
+SPARK_SCANS = Described(
+    "counter",
+    "spark_scans_total",
+    "Scans of Spark SQL that the database planned, or that Delta did, and why.",
+    ("planner", "reason"),
+)
 METRICS = (
     OPEN_LATENCY,
     COMMIT_LATENCY,
@@ -94,6 +100,7 @@ METRICS = (
     CDC_TABLE_STREAMING,
     CDC_TABLE_CHANGED,
     ICEBERG_REPORTS,
+    SPARK_SCANS,
 )
 
 

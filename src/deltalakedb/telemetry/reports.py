@@ -37,6 +37,7 @@ from deltalakedb.telemetry.metrics import (
     MIRROR_LATENCY,
     OPEN_LATENCY,
     PREFIX,
+    SPARK_SCANS,
     VERSIONS,
     Described,
     lines_of,
@@ -261,6 +262,12 @@ def conflict(reason: str) -> None:
 def iceberg_report(report: str) -> None:
     """Count a report that an Iceberg client sent about a scan or a commit of its own."""
     _record(ICEBERG_REPORTS, report)
+
+
+@never_raises
+def spark_scan(planner: str, reason: str = "") -> None:
+    """Count a scan of Spark SQL that the `database` planned, or that was left to `delta` for a reason."""
+    _record(SPARK_SCANS, planner, reason)
 
 
 @never_raises

@@ -146,6 +146,26 @@ final class Endpoint {
     return send("DELETE", path, query, null);
   }
 
+  /** Says something that the endpoint need not hear: nobody waits for it, and nothing is repeated. */
+  void tell(String path, String... query) {
+    try {
+      HttpRequest request =
+          request(path, query)
+              .timeout(Duration.ofSeconds(5))
+              .method("POST", BodyPublishers.noBody())
+              .build();
+      client().sendAsync(request, HttpResponse.BodyHandlers.discarding());
+    } catch (IOException unreadable) { // the certificate; the next question says so
+      return;
+    }
+  }
+
+  private HttpRequest.Builder request(String path, String[] query) {
+    return HttpRequest.newBuilder(URI.create(url + PREFIX + path + encoded(query)))
+        .header("Authorization", "Bearer " + token)
+        .header("Content-Type", "text/plain; charset=utf-8");
+  }
+
   private Answer send(String method, String path, String[] query, Spool body) throws IOException {
     long since = System.nanoTime();
     long patience = isDead() ? 0 : Duration.ofSeconds(retrySeconds).toNanos();
@@ -187,10 +207,8 @@ final class Endpoint {
       throws IOException {
     BodyPublisher content = body == null ? BodyPublishers.noBody() : body.publisher();
     HttpRequest request =
-        HttpRequest.newBuilder(URI.create(url + PREFIX + path + encoded(query)))
+        request(path, query)
             .timeout(Duration.ofSeconds(body == null ? 60 : 60 + (body.size() >> 20)))
-            .header("Authorization", "Bearer " + token)
-            .header("Content-Type", "text/plain; charset=utf-8")
             .method(method, content)
             .build();
     try {

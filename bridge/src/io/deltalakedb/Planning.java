@@ -84,6 +84,7 @@ public final class Planning {
     boolean expected = cause instanceof NotPlannedException;
     String reason = expected ? cause.getMessage() : cause.getClass().getSimpleName();
     count(FALLBACK + reason);
+    Endpoint.of(of.deltaLog().newDeltaHadoopConf()).tell("/fallback", "reason", reason);
     LOG.warn(
         "Delta plans a scan of {} version {} itself, which is slower: {}",
         of.path().getParent(),

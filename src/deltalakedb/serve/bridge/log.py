@@ -153,7 +153,7 @@ class BridgedLog:
 
     def entries(self, place: Place, tx: CatalogTransaction | None, start: int) -> Listing:
         """The commits from `start` on. In a transaction: up to the pinned version, then its own."""
-        staged = self._staged_at(tx, place.location)
+        staged = self.staged_at(tx, place.location)
         if tx is not None:
             self._staged.setdefault(tx, _Staged()).opened.add(place.location)
         own_commits = [rendered for _, rendered in staged]
@@ -178,7 +178,7 @@ class BridgedLog:
 
     def read(self, place: Place, tx: CatalogTransaction | None, version: int) -> Rendered | None:
         """The text of a commit, without our fence."""
-        staged = self._staged_at(tx, place.location)
+        staged = self.staged_at(tx, place.location)
         last = -1
         if tx is not None:
             draft = tx.draft_at(place.location)
@@ -295,7 +295,7 @@ class BridgedLog:
         actions: list[Action],
         token: str,
     ) -> None:
-        if any(sent == token for sent, _ in self._staged_at(tx, place.location)):
+        if any(sent == token for sent, _ in self.staged_at(tx, place.location)):
             return
         draft = tx.draft_at(place.location)
         commit = proposed(info, actions, fenced=True if draft is None else None)
@@ -369,7 +369,7 @@ class BridgedLog:
 
     # -- helpers
 
-    def _staged_at(self, tx: CatalogTransaction | None, location: str) -> list[tuple[str, Rendered]]:
+    def staged_at(self, tx: CatalogTransaction | None, location: str) -> list[tuple[str, Rendered]]:
         staged = self._staged.get(tx) if tx is not None else None
         return staged.commits.get(location, []) if staged else []
 

@@ -29,6 +29,7 @@ from deltalakedb.log.predicates.predicate import null_test, resolve_column
 from deltalakedb.log.protocol.actions import Metadata
 from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.schema.types import parse_schema
+from deltalakedb.serve.bridge.commits import parse_commit
 from deltalakedb.serve.bridge.places import Place
 from deltalakedb.store.aggregates import maximum, minimum
 from deltalakedb.store.overlay import OverlaySnapshot
@@ -37,6 +38,7 @@ from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import OpenTable, read_head
 from deltalakedb.store.snapshot import SqlSnapshot
 from deltalakedb.store.vacuums import check_not_purged
+from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.transaction import CatalogTransaction
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
@@ -146,32 +148,51 @@ def to_arrow_stream(files: pa.Table) -> bytes:
 
 
 def open_version(
-    catalog: Catalog, place: Place, tx: CatalogTransaction | None, version: int, metadata_id: str = ""
+    catalog: Catalog,
+    place: Place,
+    tx: CatalogTransaction | None,
+    version: int,
+    metadata_id: str = "",
+    own_texts: Sequence[bytes] = (),
 ) -> SqlSnapshot | OverlaySnapshot:
     """A version as a reader inside or outside of a transaction sees it.
 
     `metadata_id`: the id in the table's metadata, if the reader knows it. A table that was dropped and created again
     has the same versions and other files.
+    `own_texts`: the commits of the transaction as Spark wrote them.
     """
-    snapshot = _open(catalog, place, tx, version)
+    snapshot = _open(catalog, place, tx, version, own_texts)
     if metadata_id and snapshot.metadata.id != metadata_id:
         raise VersionNotFoundError(f"version {version} of table {place.shown} is that of another table by now")
     return snapshot
 
 
-def _open(catalog: Catalog, place: Place, tx: CatalogTransaction | None, version: int) -> SqlSnapshot | OverlaySnapshot:
+def _open(
+    catalog: Catalog, place: Place, tx: CatalogTransaction | None, version: int, own_texts: Sequence[bytes]
+) -> SqlSnapshot | OverlaySnapshot:
     draft = None if tx is None else tx.draft_at(place.location)
     if draft is not None and (draft.base is None or version > draft.base.version):
-        snapshot = draft.snapshot()
-        if snapshot.version != version:
-            raise VersionNotFoundError(f"table {place.shown} has no version {version} in this transaction")
-        if ROW_TRACKING_FEATURE in (snapshot.protocol.writer_features or ()):
-            # Row ids are assigned at the commit; until then only the text of Spark's own commit has some.
-            raise VersionNotFoundError(f"version {version} of table {place.shown} has no row ids yet")
-        return snapshot
+        return _open_own(place, draft, version, own_texts)
     if place.table is None:
         raise VersionNotFoundError(f"no table is at {place.shown} yet")
     return SqlTxnLogReader(catalog.store, place.table).snapshot(version)
+
+
+def _open_own(place: Place, draft: TableDraft, version: int, own_texts: Sequence[bytes]) -> OverlaySnapshot:
+    """A version that the transaction has made.
+
+    Row ids are assigned at the commit. Until then Spark sees those that it has chosen itself, which are in its texts
+    and not in the draft.
+    """
+    number = version - (-1 if draft.base is None else draft.base.version)
+    commits = [commit.actions for commit in draft.commits[:number]]
+    if len(commits) < number or len(own_texts) != len(draft.commits):
+        raise VersionNotFoundError(f"table {place.shown} has no version {version} in this transaction")
+    own = OverlaySnapshot(draft.store, draft.row, draft.base, commits)
+    if ROW_TRACKING_FEATURE not in (own.protocol.writer_features or ()):
+        return own
+    parsed = [parse_commit(text.splitlines(), table=place.shown, version=version)[1] for text in own_texts[:number]]
+    return OverlaySnapshot(draft.store, draft.row, draft.base, parsed)
 
 
 def state_of(snapshot: SqlSnapshot | OverlaySnapshot) -> dict[str, Any]:

@@ -52,6 +52,7 @@ T = TypeVar("T")
 
 TICK_SECONDS = 5.0
 MAX_JSON = 1024 * 1024
+MAX_REASON = 100
 
 
 class BridgeRouter:
@@ -76,6 +77,7 @@ class BridgeRouter:
             Route("/crc", self._read_checksum, methods=["GET"]),
             Route("/plan", self._plan, methods=["POST"]),
             Route("/aggregates", self._aggregate, methods=["POST"]),
+            Route("/fallback", self._fall_back, methods=["POST"]),
             Route("/state", self._read_state, methods=["GET"]),
             Route("/read", self._touch, methods=["POST"]),
             Route("/name", self._find_name, methods=["GET"]),
@@ -173,9 +175,15 @@ class BridgeRouter:
             plan = plan_scan(self._catalog, place, snapshot, scan)
             if tx is not None and scan.is_read:
                 self._log.note_plan(tx, place.location, plan.predicate, plan.paths())
+            telemetry.spark_scan("database")
             return to_arrow_stream(plan.files)
 
         return bytes_answer(await self._of_version(request, work), {}, ARROW_STREAM)
+
+    async def _fall_back(self, request: Request) -> Response:
+        """Delta has planned a scan itself, for a reason that the database does not see."""
+        telemetry.spark_scan("delta", _required(request, "reason")[:MAX_REASON])
+        return PlainTextResponse("")
 
     async def _aggregate(self, request: Request) -> Response:
         body = await _json_body(request)
@@ -183,6 +191,7 @@ class BridgeRouter:
         def work(tx: CatalogTransaction | None, place: Place, snapshot: Snapshot) -> dict[str, Any]:
             if tx is not None:
                 self._log.note_plan(tx, place.location, ALWAYS, ())
+            telemetry.spark_scan("database")
             return aggregate(self._catalog, place, snapshot, body)
 
         return JSONResponse(await self._of_version(request, work))
@@ -197,7 +206,8 @@ class BridgeRouter:
 
         def opened(tx: CatalogTransaction | None) -> T:
             place = self._place(path, tx, txn)
-            return work(tx, place, open_version(self._catalog, place, tx, version, metadata_id))
+            own_texts = [text.data for _, text in self._log.staged_at(tx, place.location)]
+            return work(tx, place, open_version(self._catalog, place, tx, version, metadata_id, own_texts))
 
         return await self._under(request, opened)
 
