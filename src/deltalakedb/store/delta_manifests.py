@@ -53,6 +53,14 @@ def read_lists(conn: Connection, table_id: int) -> dict[int, str | None]:
     return {row["version"]: row["list_path"] for row in conn.all("select_delta_lists", table_id=table_id)}
 
 
+def read_newest_listed_version(conn: Connection, table_id: int) -> int | None:
+    """The newest version that has a list; None if no version has one."""
+    row = conn.one("select_newest_delta_list", table_id=table_id)
+    assert row is not None, "it has aggregates only"
+    version: int | None = row["version"]
+    return version
+
+
 def read_newest_list(conn: Connection, table_id: int) -> NewestList:
     row = conn.one("select_newest_delta_list", table_id=table_id)
     assert row is not None, "it has aggregates only"

@@ -140,12 +140,19 @@ def read_unusual_files(conn: Connection, table_id: int, *, after_version: int, f
     )
 
 
-def read_added_files(conn: Connection, table_id: int, *, after_version: int, first_version: int) -> dict[str, int]:
+def read_added_files(
+    conn: Connection, table_id: int, *, after_version: int, first_version: int, only_given: bool
+) -> dict[str, int]:
     """The files that were added after a version, and are in `first_version` or a later one, with their sizes.
 
-    Of many files these are the first and the last ones.
+    Of many files these are the first and the last ones; with `only_given` none that verbs of this package wrote.
     """
-    limits = {"after_version": after_version, "first_version": first_version, "max_rows": _FILES_LOOKED_INTO}
+    limits = {
+        "after_version": after_version,
+        "first_version": first_version,
+        "max_rows": _FILES_LOOKED_INTO,
+        "only_given": int(only_given),
+    }
     queries = ("select_oldest_added_files", "select_newest_added_files")
     rows = [row for query in queries for row in conn.all(query, table_id=table_id, **limits)]
     return {row["path"]: row["size"] for row in rows}

@@ -10,12 +10,16 @@ import deltalake
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import NotSayableInIcebergError
+from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.log.protocol.actions import AddFile
 from tests.iceberg.delta.appending import Lake
-from tests.iceberg.delta.lake import load
+from tests.iceberg.delta.judges import folder_of
+from tests.iceberg.delta.lake import NAME, load
 from tests.iceberg.delta.reading import Clients
 
 
@@ -94,6 +98,32 @@ def test_a_file_with_other_ids_than_the_table_is_refused(catalog: Catalog, clien
     check(catalog, clients)
     deltalake.write_deltalake(str(tmp_path / "t"), with_ids(a=2, b=1), mode="append")
     with pytest.raises(NotSayableInIcebergError, match="has the field id 2 for the column a, and the table has 1"):
+        load(catalog)
+
+
+def test_files_that_others_wrote_before_a_table_was_promoted_are_looked_into(catalog: Catalog, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    deltalake.write_deltalake(place, pa.table({"a": ["x"], "b": ["y"]}))
+    catalog.attach_table(place, "shop.t")
+    served = IcebergCatalog(catalog)
+    served.load_table(NAME)
+    deltalake.write_deltalake(place, with_ids(a=2, b=1), mode="append")
+    catalog.promote_table("shop.t")
+    for where in (served, IcebergCatalog(catalog)):
+        with pytest.raises(NotSayableInIcebergError, match="has the field id 2 for the column a, and the table has 1"):
+            where.load_table(NAME)
+
+
+def test_files_that_users_wrote_by_themselves_are_looked_into(catalog: Catalog) -> None:
+    write(catalog, pa.table({"a": ["x"], "b": ["y"]}))
+    load(catalog)
+    write(catalog, with_ids(a=2, b=1), mode="append")  # our writer gives files no ids
+    load(catalog)
+    path = folder_of(catalog, "shop.t") / "own.parquet"
+    pq.write_table(with_ids(a=2, b=1), path)
+    with catalog.begin() as tx:
+        tx.commit_actions("shop.t", [AddFile(path.name, {}, path.stat().st_size, 1_700_000_000_000, True)])
+    with pytest.raises(NotSayableInIcebergError, match=r"own.parquet has the field id 2 for the column a"):
         load(catalog)
 
 

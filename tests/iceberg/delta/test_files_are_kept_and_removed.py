@@ -9,6 +9,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import MissingFileError, NotSayableInIcebergError
+from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.delta.cleaning import clean_up
 from deltalakedb.store import registry
 from deltalakedb.store.delta_manifests import kept_files
@@ -20,7 +21,7 @@ from deltalakedb.store.rewind import rewind
 from tests.conformance.transacting import ids_in
 from tests.conformance.transacting import numbers as numbers_of
 from tests.iceberg.delta.appending import Lake
-from tests.iceberg.delta.lake import add, commit, create, files_in, folder, lists, load, numbers, remove
+from tests.iceberg.delta.lake import NAME, add, commit, create, files_in, folder, lists, load, numbers, remove
 
 
 @pytest.fixture
@@ -73,6 +74,23 @@ def test_versions_that_were_taken_back_get_other_lists(table: Catalog) -> None:
     paths = lists(load(table))
     assert {version: numbers(path) for version, path in paths.items()} == {0: [], 1: [0], 2: [0, 1], 3: [1, 10]}
     assert {version: paths[version] == before[version] for version in paths} == {0: True, 1: True, 2: True, 3: False}
+
+
+def test_versions_that_replace_others_are_looked_at_again(catalog: Catalog) -> None:
+    properties = {"delta.enableDeletionVectors": "true"}
+    for number in range(2):
+        with catalog.begin() as tx:
+            tx.write("shop.t", numbers_of(number, number + 10), mode="append", configuration=properties)
+    served = IcebergCatalog(catalog)
+    assert served.load_table(NAME).metadata["format-version"] == 2
+    row = row_of(catalog)
+    with catalog.store.write() as conn:
+        head = registry.lock_head(conn, row.table_id)
+        assert head is not None
+        rewind(conn, row, head, 0)
+    catalog.table("shop.t").delete("id = 10")  # by a deletion vector, at the version that the process has seen
+    assert served.load_table(NAME).metadata["format-version"] == 3
+    assert catalog.iceberg("shop.t").scan().to_arrow()["id"].to_pylist() == [0]
 
 
 def test_columns_that_get_other_ids_are_refused_because_files_may_have_the_first(table: Catalog) -> None:

@@ -18,6 +18,7 @@ from deltalakedb.log.protocol.paths import is_absolute, resolve
 from deltalakedb.mirror.follow import follow
 from deltalakedb.store import registry
 from deltalakedb.store.connection import Connection, DuplicateRowError
+from deltalakedb.store.delta_manifests import read_newest_listed_version
 from deltalakedb.store.iceberg_delta import (
     NEWEST_FORMAT,
     TableHistory,
@@ -60,8 +61,8 @@ class DeltaTables:
         """`options_of` returns the storage options of a table, by default those of the catalog."""
         self._options_of = options_of or catalog.storage_options_of
         self._store = catalog.store
-        self._checked: dict[int, int] = {}
-        """The version up to which a table has no vectors and no files elsewhere."""
+        self._checked: dict[int, tuple[int, int]] = {}
+        """The newest version of each table that was loaded here, and when it was committed."""
 
     def load(self, row: TableRow) -> DeltaState:
         """A table at its newest version; NotSayableInIcebergError if it has what Iceberg does not."""
@@ -73,9 +74,16 @@ class DeltaTables:
             history = read_history(conn, opened)
             stored = read_field_ids(conn, row.table_id)
             format_version = read_format(conn, row.table_id)
-            has_vectors, absolute = self._unusual(conn, opened, history, format_version)
-            # Only Iceberg clients give ids to files of other tables later, and those are checked when they append.
-            added = {} if stored and row.mode != FOLLOWER else self._added_files(conn, row, history)
+            checked = self._checked_version(conn, row, history)
+            has_vectors, absolute = _unusual(conn, row, history, checked, format_version)
+            added = read_added_files(
+                conn,
+                row.table_id,
+                after_version=checked,
+                first_version=history.snapshots[0].version,
+                # Our own writers give files no ids, and those of Iceberg clients are checked when they append.
+                only_given=bool(stored) and row.mode != FOLLOWER,
+            )
         check_readable(opened.protocol, row.full_name)
         location = to_iceberg(row.location)
         _refuse(
@@ -92,23 +100,22 @@ class DeltaTables:
         if has_vectors and format_version < NEWEST_FORMAT:
             format_version = self._raise_format(row.table_id)
         ids = self._ids(row.table_id, stored, history, files)
-        self._checked[row.table_id] = opened.head.current_version
+        newest = history.snapshots[-1]
+        self._checked[row.table_id] = newest.version, newest.committed_at_ms
         metadata = delta_metadata(opened, history, ids, location=location, format_version=format_version)
         return DeltaState(opened, ids, location, metadata, history)
 
-    def _unusual(
-        self, conn: Connection, opened: OpenTable, history: TableHistory, format_version: int
-    ) -> tuple[bool, list[str]]:
-        """Whether a kept version has vectors, and the absolute paths of its files; only new files are looked at."""
-        table_id = opened.table.table_id
-        files = read_unusual_files(
-            conn,
-            table_id,
-            after_version=self._checked.get(table_id, -1),
-            first_version=history.snapshots[0].version,
-        )
-        has_vectors = files.has_vectors or format_version == NEWEST_FORMAT
-        return has_vectors, [path for path in files.absolute_paths if is_absolute(path)]
+    def _checked_version(self, conn: Connection, row: TableRow, history: TableHistory) -> int:
+        """The version whose files, and those of versions before it, were looked at; -1 if there is none.
+
+        Versions that other writers replaced since were not: `dl resolve` gives these other commit times, and no lists.
+        """
+        version, committed_at_ms = self._checked.get(row.table_id, (-1, -1))
+        then = next((item for item in reversed(history.snapshots) if item.version <= version), None)
+        if then is not None and (then.version, then.committed_at_ms) == (version, committed_at_ms):
+            return version
+        listed = read_newest_listed_version(conn, row.table_id)
+        return -1 if listed is None else listed
 
     def _raise_format(self, table_id: int) -> int:
         try:
@@ -117,10 +124,6 @@ class DeltaTables:
         except DuplicateRowError:
             pass  # another process was faster
         return NEWEST_FORMAT
-
-    def _added_files(self, conn: Connection, row: TableRow, history: TableHistory) -> dict[str, int]:
-        after, first = self._checked.get(row.table_id, -1), history.snapshots[0].version
-        return read_added_files(conn, row.table_id, after_version=after, first_version=first)
 
     def _ids(
         self, table_id: int, stored: Mapping[str, int], history: TableHistory, files: Iterable[Fields]
@@ -140,6 +143,16 @@ class DeltaTables:
             except DuplicateRowError:
                 continue
         return ids
+
+
+def _unusual(
+    conn: Connection, row: TableRow, history: TableHistory, checked: int, format_version: int
+) -> tuple[bool, list[str]]:
+    """Whether a kept version has vectors, and the absolute paths of its files; only new files are looked at."""
+    first_version = history.snapshots[0].version
+    files = read_unusual_files(conn, row.table_id, after_version=checked, first_version=first_version)
+    has_vectors = files.has_vectors or format_version == NEWEST_FORMAT
+    return has_vectors, [path for path in files.absolute_paths if is_absolute(path)]
 
 
 def _refuse(row: TableRow, problems: Sequence[str]) -> None:

@@ -25,16 +25,22 @@ where table_id = :table_id and version > :after_version and +removed_version > :
 limit :max_rows;
 
 -- name: select_oldest_added_files
--- The first files that were added after a version and kept in a later one, in whose footers field ids are looked for.
-select path, size from dl_add_files
-where table_id = :table_id and version > :after_version and removed_version > :first_version
-order by version, ordinal limit :max_rows;
+-- The first files that were added after a version and kept in a later one, in whose footers field ids are looked for. With only_given,
+-- those that no verb of ours wrote: of commits that were made elsewhere, or whose files the user had written (they have no metrics).
+-- For the plus see select_unusual_files.
+select f.path, f.size from dl_add_files f
+left join dl_table_versions v on v.table_id = f.table_id and v.version = f.version
+where f.table_id = :table_id and f.version > :after_version and +f.removed_version > :first_version
+  and (cast(:only_given as int) = 0 or v.txn_id is null or v.operation_metrics is null)
+order by f.version, f.ordinal limit :max_rows;
 
 -- name: select_newest_added_files
 -- The last ones; see select_oldest_added_files.
-select path, size from dl_add_files
-where table_id = :table_id and version > :after_version and removed_version > :first_version
-order by version desc, ordinal desc limit :max_rows;
+select f.path, f.size from dl_add_files f
+left join dl_table_versions v on v.table_id = f.table_id and v.version = f.version
+where f.table_id = :table_id and f.version > :after_version and +f.removed_version > :first_version
+  and (cast(:only_given as int) = 0 or v.txn_id is null or v.operation_metrics is null)
+order by f.version desc, f.ordinal desc limit :max_rows;
 
 -- name: select_versions_as_snapshots
 -- What snapshots are made of. commit_info only where an Iceberg client made the commit.
