@@ -7,7 +7,7 @@ the columns of the condition are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -173,14 +173,12 @@ def _by_partition(engine: Engine, target: Target, planned: pa.Table, condition: 
     return [index for index, text in enumerate(texts.to_pylist()) if text in chosen_texts]
 
 
-def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> Iterator[TouchedFile]:
+def _by_reading(engine: Engine, target: Target, planned: pa.Table, condition: Expression) -> tuple[TouchedFile, ...]:
     columns = [name for name in target.schema.names if name in condition.columns]
     rows = target.read(planned, columns, positions=True)
     engine.register("rows", rows)
     matching = engine.reader(f"select {quoted(FILE)}, {quoted(ROW)} from rows where {_in_engine(condition)}")
-    rows_by_file = gather_rows(matching)
-    for index, add in zip(rows_by_file, _adds(planned.take(pa.array(rows_by_file, pa.int64()))), strict=True):
-        yield touched_file(add, rows_by_file[index])
+    return touched_files(planned, gather_rows(matching))
 
 
 def _in_engine(condition: Expression) -> str:
@@ -189,8 +187,13 @@ def _in_engine(condition: Expression) -> str:
     return f"coalesce({condition.sql}, false)"
 
 
-def touched_file(add: AddFile, rows: RowNumbers) -> TouchedFile:
-    """Return a file with some matching rows; if all its rows match, the whole file."""
+def touched_files(planned: pa.Table, rows_by_file: Mapping[int, RowNumbers]) -> tuple[TouchedFile, ...]:
+    """Return files with some matching rows, by their position in `planned`; if all rows match, the whole file."""
+    adds = _adds(planned.take(pa.array(rows_by_file, pa.int64())))
+    return tuple(map(_touched_file, adds, rows_by_file.values()))
+
+
+def _touched_file(add: AddFile, rows: RowNumbers) -> TouchedFile:
     live = _live_rows(add)
     return TouchedFile(add, None if rows.count == live else rows, rows.count, live)
 

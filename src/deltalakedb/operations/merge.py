@@ -12,7 +12,7 @@ from deltalakedb.log.predicates.atoms import ALWAYS
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit, ReadSet
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.operations.evolution import Definition
-from deltalakedb.operations.find import TouchedFile, touched_file
+from deltalakedb.operations.find import TouchedFile, touched_files
 from deltalakedb.operations.merge_files import Reach, find_reach
 from deltalakedb.operations.merge_request import MergeRequest
 from deltalakedb.operations.merge_rows import MergeRows, load_source, source_schema
@@ -93,7 +93,6 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
     if changed_rows.twice is not None and not request.deletes_every_match:
         raise _matched_twice(target, looked_at, *changed_rows.twice)
     touched = changed_rows.touched
-    adds = map(add_from_row, looked_at.take(list(touched)).to_pylist()) if touched else ()
     files = looked_at.num_rows if reach.is_everything else target.snapshot.files_table(["size"]).num_rows
     return _MergePlan(
         rows=rows,
@@ -101,7 +100,7 @@ def _find(target: Target, request: MergeRequest, names: Names, engine: Engine) -
         looked_at=looked_at,
         files=files,
         scanned=files if reach.scanned.disjuncts == ALWAYS.disjuncts else target.plan(reach.scanned).num_rows,
-        touched=tuple(touched_file(add, numbers) for add, numbers in zip(adds, touched.values(), strict=True)),
+        touched=touched_files(looked_at, touched),
         places=list(touched),
         source_rows=count,
         updated=changed_rows.counts["update"],

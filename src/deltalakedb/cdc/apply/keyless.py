@@ -16,12 +16,11 @@ from deltalakedb.log.predicates.atoms import ALWAYS, Predicate
 from deltalakedb.log.predicates.predicate import parse_predicate
 from deltalakedb.log.protocol.actions import Action
 from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, ProposedCommit, ReadSet
-from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.types import DataType, DecimalType
 from deltalakedb.operations.change_data import ChangeWriter, feeds_changes
 from deltalakedb.operations.delete import delete
 from deltalakedb.operations.expressions import quoted
-from deltalakedb.operations.find import TouchedFile, gather_rows, touched_file
+from deltalakedb.operations.find import TouchedFile, gather_rows, touched_files
 from deltalakedb.operations.rewriting import remove_rows
 from deltalakedb.operations.target import Done, Target, open_engine
 from deltalakedb.operations.write import WriteRequest, write, write_rows
@@ -128,8 +127,7 @@ class _CountedRows:
         self._engine.register("scan", target.read(files, columns, positions=True))
         positions = gather_rows(self._engine.reader(self._find_sql()))
         self._engine.unregister("scan")
-        adds = map(add_from_row, files.take(list(positions)).to_pylist()) if positions else ()
-        return tuple(touched_file(add, rows) for add, rows in zip(adds, positions.values(), strict=True)), read
+        return touched_files(files, positions), read
 
     def _find_sql(self) -> str:
         """Any copies of a row can be removed: the first ones are."""

@@ -118,6 +118,14 @@ class NetEffect:
             "where not truncates) t anti join (select key from outcomes where alive) o using (key)"
         )
 
+    def moves(self) -> pa.Table:
+        """The keys that rows left for another one, or came to, and the LSN of the last such change as `moved_at`."""
+        columns = ", ".join([*self._keys("m.key"), "max(m.lsn) as moved_at"])
+        return self._engine.table(
+            f"select {columns} from (select was as key, lsn from events where is_move union all "
+            "select key, lsn from events where is_move) m group by m.key"
+        )
+
     # -- the changes in their order
 
     def _load(self, changes: Iterable[pa.RecordBatch]) -> None:

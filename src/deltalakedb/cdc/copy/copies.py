@@ -45,6 +45,8 @@ class Chunk:
     rows: int
     watermark: int
     """The source's log position after the read: every change that the rows show is before it."""
+    since: int = 0
+    """The rows show every change before this LSN."""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ class TableCopy:
 
     def chunk_action(self, number: int) -> DomainMetadata:
         chunk = self.chunks[number]
-        value = {"adds": _lines(chunk.adds), "rows": chunk.rows, "watermark": chunk.watermark}
+        value = {"adds": _lines(chunk.adds), "rows": chunk.rows, "watermark": chunk.watermark, "since": chunk.since}
         return DomainMetadata(f"{_DOMAIN}{self.id}.chunk.{number}", to_json(value), removed=False)
 
     def changes_action(self, adds: Iterable[AddFile], lsn: int) -> DomainMetadata:
@@ -139,7 +141,8 @@ def load_copies(catalog: Catalog, capture: Capture) -> tuple[dict[str, TableCopy
             stale.append(name)
         elif kind == "chunk" and copy.table.is_keyed:  # a table without a key is read at one snapshot, or again
             value = json.loads(text)
-            copy.chunks[int(number)] = Chunk(_adds(value["adds"]), value["rows"], value["watermark"])
+            since = value.get("since", 0)  # earlier versions did not record it
+            copy.chunks[int(number)] = Chunk(_adds(value["adds"]), value["rows"], value["watermark"], since)
         elif kind == "changes":
             copy.changes += _adds(json.loads(text))
     return copies, stale

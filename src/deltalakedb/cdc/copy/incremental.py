@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Self
 
@@ -89,8 +89,8 @@ def begin_copies(
 
     If a table cannot be copied, only that table stops; one that was changed just now goes on waiting.
     """
-    lsn, floor = _where(conn)
     published = look_at_publication(conn, settings, capture)
+    lsn, floor = _where(conn)  # afterwards: what was written before a table was published is in no message
     tables = {table.source: table for table in published.tables}
     copies: dict[str, TableCopy] = {}
     for source in sorted(sources):
@@ -124,10 +124,14 @@ def begin_copies(
 
 
 def _where(conn: Connection) -> tuple[int, int]:
-    """A position in the log, and a transaction id larger than those of all transactions that committed before it."""
+    """A position in the log, and a transaction id larger than those of all transactions that committed before it.
+
+    A transaction whose commit is in the log may not be visible yet, because it waits for the disk or for a standby: a
+    snapshot would say that its id is still to come. So the id is a new one, taken after the position.
+    """
     with translate_errors():
         place = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-        number = conn.execute("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchone()
+        number = conn.execute("select pg_current_xact_id()::text::bigint").fetchone()
     assert place is not None
     assert number is not None
     return parse_lsn(place[0]), int(number[0])
@@ -152,6 +156,16 @@ def resume_copies(catalog: Catalog, capture: Capture) -> tuple[Capture, dict[str
     return capture, copies
 
 
+@dataclass(frozen=True, slots=True)
+class _Patch:
+    """An additional part of a copy: rows that must be read once more."""
+
+    ranges: tuple[PageRange, ...]
+    since: int
+    """What was committed before this LSN must be visible to the reader."""
+    floor: int
+
+
 class SideCopier:
     """Reads the parts of copies with Spark jobs, and commits the results when its follower calls it.
 
@@ -172,8 +186,8 @@ class SideCopier:
         self._not_before: dict[str, float] = {}
         """When a copy may be worked on again."""
         self._waiting_since: dict[str, float] = {}
-        self._patches: dict[str, list[tuple[PageRange, ...]]] = {}
-        """Additional parts, by copy: rows that must be read once more."""
+        self._patches: dict[str, dict[int, _Patch]] = {}
+        """By copy and number."""
         self._announced: set[str] = set()
         self._is_closed = False
 
@@ -222,8 +236,7 @@ class SideCopier:
     # -- reading
 
     def _missing(self, copy: TableCopy) -> list[int]:
-        beyond = range(len(copy.tasks), len(copy.tasks) + len(self._patches.get(copy.id, ())))
-        return [*copy.missing, *(number for number in beyond if number not in copy.chunks)]
+        return [*copy.missing, *(number for number in self._patches.get(copy.id, ()) if number not in copy.chunks)]
 
     def _submit(self, copies: Sequence[TableCopy], alone: bool) -> None:
         cores = self._settings.parallelism or self._context.defaultParallelism
@@ -263,9 +276,9 @@ class SideCopier:
             yield together
 
     def _task(self, copy: TableCopy, number: int) -> CopyTask:
-        beyond = number - len(copy.tasks)
-        ranges = copy.tasks[number] if beyond < 0 else self._patches[copy.id][beyond]
-        return CopyTask.of(copy.landing, self._settings, ranges, number=number, floor=copy.floor)
+        patch = self._patches.get(copy.id, {}).get(number)
+        ranges, floor = (copy.tasks[number], copy.floor) if patch is None else (patch.ranges, patch.floor)
+        return CopyTask.of(copy.landing, self._settings, ranges, number=number, floor=floor)
 
     def _start(self, tasks: list[CopyTask]) -> None:
         if self._pool is None:
@@ -324,7 +337,10 @@ class SideCopier:
             if result.moved is not None or result.failure is not None or result.waits:
                 self._take_trouble(follower, copy, result)
                 continue
-            copy.chunks[result.number] = Chunk(result.adds, result.rows, result.watermark)
+            patch = self._patches.get(copy.id, {}).get(result.number)
+            since = (copy.table.start_lsn or 0) if patch is None else patch.since
+            copy.chunks[result.number] = Chunk(result.adds, result.rows, result.watermark, since)
+            self._failures.pop(copy.source, None)
             self._report_progress(copy, result)
             if copy.table.is_keyed:
                 actions.append(copy.chunk_action(result.number))
@@ -413,12 +429,13 @@ class SideCopier:
         try:
             self._publish_all(follower, [copy])
         except RowsMissing as missing:
-            patches = self._patches.setdefault(copy.id, [])
+            patches = self._patches.setdefault(copy.id, {})
             ranges = patch_ranges(copy.table, missing.keys)
             if ranges is None or len(patches) >= _MOST_PATCHES:
                 self._drop(follower, copy, str(missing))
             else:
-                patches.append(ranges)
+                number = max([len(copy.tasks), *(taken + 1 for taken in copy.chunks)])
+                patches[number] = _Patch(ranges, *_where(follower.conn))
             return False
         except (LandingChanged, LocationOwnedError) as error:
             self._drop(follower, copy, str(error))

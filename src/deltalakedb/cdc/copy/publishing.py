@@ -6,7 +6,8 @@ later, or not at all because it moved to one that was read before. But the chang
 such row. So the rows that the changes name are replaced by that state, and the others stay.
 
 Only large values that an update did not change are in no change. They are taken from the row in the files; if it is
-not there, it is read from the source once more (`RowsMissing`, `patch_ranges`).
+not there, or what is there may be another row that had its key before, it is read from the source once more
+(`RowsMissing`, `patch_ranges`).
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from deltalakedb.log.predicates.atoms import ALWAYS
 from deltalakedb.log.protocol.actions import AddFile, RemoveFile
 from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ProposedCommit
-from deltalakedb.log.protocol.rows import add_from_row, adds_to_batch
+from deltalakedb.log.protocol.rows import adds_to_batch
 from deltalakedb.log.protocol.snapshot import replay
 from deltalakedb.operations.expressions import quoted
-from deltalakedb.operations.find import gather_rows, touched_file
+from deltalakedb.operations.find import gather_rows, touched_files
 from deltalakedb.operations.rewriting import remove_rows
 from deltalakedb.operations.target import Done, Target, open_engine
 from deltalakedb.operations.write import metrics_in_sparks_words
@@ -179,14 +180,13 @@ def _remove_doubles(target: Target, changes: _Changes) -> Done:
         keys = _keys(copy)
         doubles = gather_rows(
             engine.reader(
-                f"select file, row from (select *, row_number() over (partition by {keys} order by file, row) as nth "
-                "from matches) where nth > 1 order by file, row"
+                f"select file, row from (select *, row_number() over (partition by {keys} order by is_own desc, file, "
+                "row) as nth from matches) where nth > 1 order by file, row"
             )
         )
     if not doubles:
         return Done(None)
-    adds = map(add_from_row, files.take(list(doubles)).to_pylist())
-    touched = tuple(touched_file(add, rows) for add, rows in zip(adds, doubles.values(), strict=True))
+    touched = touched_files(files, doubles)
     removed_rows = remove_rows(target, touched)
     return Done(ProposedCommit(tuple(removed_rows.actions), "DELETE", {}, read=WHOLE_TABLE))
 
@@ -194,16 +194,24 @@ def _remove_doubles(target: Target, changes: _Changes) -> Done:
 def _find_rows(
     engine: Engine, net: NetEffect, final: pa.Table, target: Target, copy: TableCopy, files: pa.Table
 ) -> None:
-    """Create a table `matches` of the rows of the copy that the changes name; RowsMissing if one of them is missing."""
+    """Create a table `matches` of the rows of the copy that the changes name; RowsMissing if one of them is missing.
+
+    `is_own` is false for rows that may be those of another row, which had the key before: a row came to the key or left
+    it, and the file may have been read before that.
+    """
     keys = _keys(copy)
     engine.register("final", final)
     engine.register("vacated", net.vacated())
+    engine.register("moves", net.moves())
+    engine.register("read_at", _read_at(copy, files))
     engine.register("scan", target.read(files, copy.table.key, positions=True))
     same = " and ".join(f"s.{quoted(name)} = t.k{place}" for place, name in enumerate(copy.table.key))
     key = ", ".join(f"t.k{place}" for place in range(len(copy.table.key)))
     engine.execute(
-        f"create temp table matches as select s.{quoted(FILE)} as file, s.{quoted(ROW)} as row, {key} from scan s "
-        f"join (select {keys} from final union all select {keys} from vacated) t on {same}"
+        f"create temp table matches as select s.{quoted(FILE)} as file, s.{quoted(ROW)} as row, {key}, "
+        "coalesce(r.since > t.moved_at, true) as is_own from scan s "
+        f"join (select {keys}, moved_at from (select {keys} from final union all select {keys} from vacated) "
+        f"left join moves using ({keys})) t on {same} join read_at r on r.file = s.{quoted(FILE)}"
     )
     if not net.left_out or not final.num_rows:
         return
@@ -212,9 +220,22 @@ def _find_rows(
     for column in needs[1:]:
         needed = pc.or_(needed, column)
     engine.register("needed", final.filter(needed))
-    missing = engine.table(f"select {keys} from needed anti join matches using ({keys})")
+    missing = engine.table(
+        f"select {keys} from needed anti join (select {keys} from matches where is_own) using ({keys})"
+    )
     if missing.num_rows:
         raise RowsMissing(copy, missing)
+
+
+def _read_at(copy: TableCopy, files: pa.Table) -> pa.Table:
+    """For each file, by its position: the LSN before which it shows every change."""
+    since = {add.path: chunk.since for chunk in copy.chunks.values() for add in chunk.adds}
+    return pa.table(
+        {
+            "file": pa.array(range(files.num_rows), pa.int32()),
+            "since": pa.array([since.get(path, 0) for path in files.column("path").to_pylist()], pa.int64()),
+        }
+    )
 
 
 def _keys(copy: TableCopy) -> str:
@@ -228,7 +249,7 @@ def _catch_up(target: Target, changes: _Changes) -> Done:
     with open_engine(target) as engine:
         net = NetEffect(engine, table, changes.read(COLUMNS))
         final, vacated = net.final(buckets), net.vacated(buckets)
-        if net.left_out and not net.truncated:
+        if net.left_out and not net.truncated and len(changes.copy.chunks) == 1:  # with more it was done before
             _find_rows(engine, net, final, target, changes.copy, target.plan(ALWAYS))
     rows = RowLookup(table, changes.read, net.left_out, net.partly_sent, bool(buckets))
     if net.truncated:

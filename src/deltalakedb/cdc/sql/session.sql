@@ -12,3 +12,5 @@ set statement_timeout = 0;
 set lock_timeout = 0;
 set idle_in_transaction_session_timeout = 0;
 set default_transaction_read_only = off;
+-- The marks that a copy writes are on the server's disk when it goes on, and wait for no standby.
+set synchronous_commit = local;
