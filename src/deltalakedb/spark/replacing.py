@@ -19,8 +19,6 @@ from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.partitions import parse_partition_value
 from deltalakedb.log.schema.types import StructField, parse_schema
 from deltalakedb.spark.schemas import to_spark
-from deltalakedb.store.overlay import OverlaySnapshot
-from deltalakedb.store.planning import plan_pinned
 from deltalakedb.transactions.read_sets import parse_read
 
 if TYPE_CHECKING:
@@ -60,10 +58,7 @@ def matching(draft: TableDraft, where: Where, spark: SparkSession) -> Replaced:
     """The files with rows that match a condition. A condition on partition columns alone removes whole files."""
     snapshot = draft.snapshot()
     predicate = parse_read(where.planned, snapshot)
-    if isinstance(snapshot, OverlaySnapshot):
-        files = snapshot.plan(predicate).files
-    else:
-        files = plan_pinned(draft.store, draft.row, snapshot, predicate).files
+    files = snapshot.plan(predicate).files
     read = ReadSet(predicates=(predicate,))
     partitions = set(snapshot.metadata.partition_columns)
     if where.columns <= partitions:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from deltalakedb.exceptions import MalformedLogError
-from deltalakedb.log.predicates.atoms import Column, Predicate
+from deltalakedb.log.predicates.atoms import FLOATS, Column, Predicate
 from deltalakedb.log.predicates.predicate import resolve_column
 from deltalakedb.log.predicates.pruning import must_match
 from deltalakedb.log.protocol.actions import Metadata
@@ -162,7 +162,8 @@ class _Extremes:
 
     @property
     def _is_integer(self) -> bool:
-        return self._column.kind == "number" and not self._column.is_float and not isinstance(self._type, DecimalType)
+        is_number = self._column.kind == "number" and self._column.type_name not in FLOATS
+        return is_number and not isinstance(self._type, DecimalType)
 
     def _indexed(self) -> Row | None:
         """The column's row of dl_bounds_columns, if every live file has bounds for it."""
@@ -182,7 +183,7 @@ class _Extremes:
             return self._column.type_name not in ("float", "double", "timestamp")
         if isinstance(self._type, DecimalType):
             return self._type.precision <= _EXACT_DIGITS
-        if self._column.is_float:
+        if self._column.type_name in FLOATS:
             return end == "low" and not self._column.fuzzy_float
         return self._column.kind in ("text", "date") or self._column.kind == "number"
 

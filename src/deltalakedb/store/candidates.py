@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from deltalakedb.log.predicates.atoms import Atom, Column, Dnf, Unknown, Within
 from deltalakedb.log.protocol.codec import to_json, to_sql_text
@@ -35,6 +35,7 @@ class PlanStep:
         return f"{start}{self.condition}: {self.action}{counts}"
 
 
+@lru_cache(maxsize=1024)
 def path_and_kind(column: Column) -> tuple[str, str]:
     """The path and kind of a Delta table's column in dl_bounds_columns."""
     return to_sql_text(to_json(list(column.physical_path))), str(column.kind)
@@ -79,14 +80,18 @@ class Candidates:
         rows = conn.all("select_bounds_columns", table_id=scope["table_id"]) if known else []
         self._indexed = {(row["column_path"], row["kind"]): row for row in rows}
         self._conjuncts = [_Conjunct(n, self._index(n, atoms)) for n, atoms in enumerate(disjuncts)]
+        self.steps = partial(_describe_steps, self._names, self._unused, self._conjuncts)
+        """Describes how each condition was used, which few callers want to read; needs no connection."""
 
     def statement(self, column_list: str) -> Part:
         """The select of columns of the files, `f` (of Iceberg's files also of the snapshot's manifests, `s`)."""
         if all(conjunct.items for conjunct in self._conjuncts):
             self._choose_drivers()
-            candidates = self._candidates()
-            text = self._pruner.fetch(column_list, candidates.text, self._source)
-            return Part(text, {**self._scope_of(text), **candidates.parameters})
+            parts = [self._conjunct_part(conjunct) for conjunct in self._conjuncts]
+            parameters = {name: value for part in parts for name, value in part.parameters.items()}
+            # `union` without `all`: a file that several alternatives keep is returned once
+            text = self._pruner.fetch(column_list, " union ".join(part.text for part in parts), self._source)
+            return Part(text, {**self._scope_of(text), **parameters})
         # Some alternative may be true of any file.
         text = named_queries()[self._source.all_fetched].replace("{columns}", column_list)
         return Part(text, self._scope_of(text))
@@ -152,12 +157,6 @@ class Candidates:
 
     # -- the statement
 
-    def _candidates(self) -> Part:
-        parts = [self._conjunct_part(conjunct) for conjunct in self._conjuncts]
-        parameters = {name: value for part in parts for name, value in part.parameters.items()}
-        # `union` without `all`: a file that several alternatives keep is returned once
-        return Part(" union ".join(part.text for part in parts), parameters)
-
     def _conjunct_part(self, conjunct: _Conjunct) -> Part:
         prefix = f"d{conjunct.number}"
         finders = conjunct.finders
@@ -178,11 +177,6 @@ class Candidates:
         return {name: value for name, value in self._scope.items() if f":{name}" in text}
 
     # -- explain
-
-    @property
-    def steps(self) -> Callable[[], list[PlanStep]]:
-        """Describes how each condition was used, which few callers want to read; needs no connection."""
-        return partial(_describe_steps, self._names, self._unused, self._conjuncts)
 
     def explained(self, num_files: int, counted: bool) -> list[PlanStep]:
         """How each condition was used; `counted`: with how many of the files it keeps by itself."""

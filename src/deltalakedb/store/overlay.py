@@ -16,7 +16,7 @@ from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, TOMBSTONES_SCHEMA, del
 from deltalakedb.log.statistics.stats import parse_stats
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Store
-from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match, plan_pinned
+from deltalakedb.store.planning import PLAN_SCHEMA, PlannedFiles, files_that_may_match
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import FileTotals, SqlSnapshot
 
@@ -131,7 +131,7 @@ class OverlaySnapshot:
         return _count(self.files_table(["path", "size", "stats", "deletion_vector"]))
 
     def plan(
-        self, predicate: Predicate, *, columns: Sequence[str] | None = None, explain: bool = False
+        self, predicate: Predicate, columns: Sequence[str] | None = None, *, explain: bool = False
     ) -> PlannedFiles:
         """Returns the pinned and own files that may hold a row for which the predicate is true."""
         names = list(FILES_SCHEMA.names if columns is None else columns)
@@ -141,7 +141,7 @@ class OverlaySnapshot:
         if self._base is None:
             return PlannedFiles(own_matches, own_matches.num_rows, own_files.num_rows - own_matches.num_rows)
         needed = _with(names, _KEY_COLUMNS)
-        base_plan = plan_pinned(self._store, self._table, self._base, predicate, columns=needed, explain=explain)
+        base_plan = self._base.plan(predicate, needed, explain=explain)
         pinned = self._without_hidden(base_plan.files)
         files = pa.concat_tables([own_matches, pinned.select(names)])
         # Hidden files count neither as kept nor as pruned: the transaction does not see them.

@@ -12,19 +12,17 @@ import pyarrow.compute as pc
 from deltalakedb.log.predicates.atoms import Column, Predicate
 from deltalakedb.log.predicates.pruning import may_match
 from deltalakedb.log.protocol.actions import Metadata
-from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, newest_first
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST
 from deltalakedb.log.schema.types import parse_schema
 from deltalakedb.log.statistics.batch_bounds import compute_bounds_of_batch
 from deltalakedb.log.statistics.bounds import Bound
 from deltalakedb.log.statistics.bounds_columns import BoundsColumn, bounds_columns
 from deltalakedb.store.candidates import Candidates, PlanStep, name_alternatives
-from deltalakedb.store.connection import Connection, Store
+from deltalakedb.store.connection import Connection
 from deltalakedb.store.dialects.pruner import Part
 from deltalakedb.store.kept_versions import require_version
 from deltalakedb.store.queries import named_queries
-from deltalakedb.store.registry import OpenTable, TableRow, read_head
-from deltalakedb.store.snapshot import SqlSnapshot
-from deltalakedb.store.vacuums import PURGED, purged
+from deltalakedb.store.registry import OpenTable
 
 PAGE_ROWS = 20_000
 """How many files of an older version are held in memory at a time."""
@@ -79,27 +77,26 @@ def plan(
         return PlannedFiles(schema.empty_table(), 0, total, [PlanStep("", predicate.text, "can never be true")])
     if version is not None and version != opened.head.current_version:
         return _plan_older(conn, opened, predicate, version, schema)
-    return _HeadPlan(conn, opened, predicate, explain=explain).run(schema)
+    candidates = _find_candidates(conn, opened, predicate)
+    fetched = dict.fromkeys([*schema.names, *NEWEST_FIRST])
+    statement = candidates.statement(", ".join(f"f.{name}" for name in fetched))
+    rows = conn.sql_arrow(statement.text, **statement.parameters)
+    num_files = opened.head.num_files
+    steps = candidates.explained(num_files, counted=True) if explain else candidates.steps
+    return _planned([rows], schema, num_files, steps)
 
 
-def plan_pinned(
-    store: Store,
-    table: TableRow,
-    snapshot: SqlSnapshot,
-    predicate: Predicate,
-    *,
-    columns: Sequence[str] | None = None,
-    explain: bool = False,
+def _planned(
+    pages: Sequence[pa.Table],
+    schema: pa.Schema,
+    num_files: int,
+    described: Sequence[PlanStep] | Callable[[], Sequence[PlanStep]],
 ) -> PlannedFiles:
-    """Plans a version from the database."""
-    with store.read() as conn:
-        # Reads the head again: a commit since the version was opened may have deleted bounds.
-        head = read_head(conn, table.table_id)
-        assert head is not None, "a table with a version has a head"
-        if head.vacuumed_version == PURGED:
-            raise purged(table.full_name, head.current_version)
-        opened = OpenTable(table, head, snapshot.protocol, snapshot.metadata, fenced=False)
-        return plan(conn, opened, predicate, version=snapshot.version, columns=columns, explain=explain)
+    """Puts the files of a plan, out of `num_files`, in order."""
+    files = schema.empty_table()
+    if pages:
+        files = pa.concat_tables(pages).sort_by(list(NEWEST_FIRST.items())).select(schema.names).cast(schema)
+    return PlannedFiles(files, files.num_rows, max(num_files - files.num_rows, 0), described)
 
 
 def first_files(conn: Connection, opened: OpenTable, num_records: int, columns: Sequence[str]) -> pa.Table:
@@ -141,30 +138,12 @@ def files_with_vectors(conn: Connection, opened: OpenTable, max_files: int, colu
 
 def plan_statement(conn: Connection, opened: OpenTable, predicate: Predicate) -> Part:
     """The SQL that plans the paths of the head, for looking at its query plan."""
-    return _HeadPlan(conn, opened, predicate, explain=False).statement(["path"])
+    return _find_candidates(conn, opened, predicate).statement("f.path")
 
 
-class _HeadPlan:
-    """One plan of the head."""
-
-    def __init__(self, conn: Connection, opened: OpenTable, predicate: Predicate, *, explain: bool) -> None:
-        self._conn = conn
-        self._num_files = opened.head.num_files
-        scope = {"table_id": opened.table.table_id, "epoch": opened.head.bounds_epoch}
-        self._candidates = Candidates(conn, predicate.disjuncts, scope)
-        self._explain = explain
-
-    def run(self, schema: pa.Schema) -> PlannedFiles:
-        statement = self.statement(list(dict.fromkeys([*schema.names, *NEWEST_FIRST])))
-        rows = self._conn.sql_arrow(statement.text, **statement.parameters)
-        files = newest_first(rows).select(schema.names).cast(schema)
-        pruned = max(self._num_files - files.num_rows, 0)
-        candidates = self._candidates
-        described = candidates.explained(self._num_files, counted=True) if self._explain else candidates.steps
-        return PlannedFiles(files, files.num_rows, pruned, described)
-
-    def statement(self, columns: Sequence[str]) -> Part:
-        return self._candidates.statement(", ".join(f"f.{name}" for name in columns))
+def _find_candidates(conn: Connection, opened: OpenTable, predicate: Predicate) -> Candidates:
+    scope = {"table_id": opened.table.table_id, "epoch": opened.head.bounds_epoch}
+    return Candidates(conn, predicate.disjuncts, scope)
 
 
 # ---- older versions: their bounds are deleted, their statistics are kept
@@ -179,13 +158,12 @@ def _plan_older(
     for page in _pages(conn, opened, version, {*names, "stats", "partition_values"}):
         total += page.num_rows
         pages.append(files_that_may_match(page, opened.metadata, predicate).select(names))
-    files = newest_first(pa.concat_tables(pages)).select(schema.names).cast(schema) if pages else schema.empty_table()
     steps = [
         PlanStep(name, str(atom), "held against the statistics of each file, as the version is not the newest")
         for name, atoms in zip(name_alternatives(predicate.disjuncts), predicate.disjuncts, strict=True)
         for atom in atoms
     ]
-    return PlannedFiles(files, files.num_rows, total - files.num_rows, steps)
+    return _planned(pages, schema, total, steps)
 
 
 def files_that_may_match(files: pa.Table, metadata: Metadata, predicate: Predicate) -> pa.Table:

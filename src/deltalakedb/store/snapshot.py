@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from deltalakedb.exceptions import StoreError
+from deltalakedb.log.predicates.atoms import Predicate
 from deltalakedb.log.protocol.actions import AppTransaction, DomainMetadata, Metadata, Protocol
 from deltalakedb.log.protocol.codec import to_sql_text
 from deltalakedb.log.protocol.rows import (
@@ -16,14 +17,15 @@ from deltalakedb.log.protocol.rows import (
     metadata_from_row,
     protocol_from_row,
 )
-from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTONES_SCHEMA, newest_first
+from deltalakedb.log.protocol.txnlog import FILES_SCHEMA, NEWEST_FIRST, TOMBSTONES_SCHEMA
 from deltalakedb.runtime.lazy import cached_property
 from deltalakedb.store.connection import Connection, Row, Store, select_columns
 from deltalakedb.store.kept_versions import check_kept, explain_absence, require_version
 from deltalakedb.store.names import name_key
 from deltalakedb.store.pages import iter_file_pages, iter_tombstone_pages
+from deltalakedb.store.planning import PlannedFiles, plan
 from deltalakedb.store.registry import Head, OpenTable, TableRow, read_head, to_head, to_open_table, to_table_row
-from deltalakedb.store.vacuums import check_not_purged
+from deltalakedb.store.vacuums import PURGED, purged
 
 LARGE_RESULT = 20_000
 """From this many rows on, an engine's bulk path is worth its set-up."""
@@ -118,7 +120,16 @@ class SqlSnapshot:
                 table = conn.sql_large(text, **ids, version=self.version)
         if num_rows >= LARGE_RESULT:  # may have been read outside of the transaction
             check_kept(self._store, self._table, self.version)
-        return newest_first(table).select(schema.names).cast(schema)
+        return table.sort_by(list(NEWEST_FIRST.items())).select(schema.names).cast(schema)
+
+    def plan(
+        self, predicate: Predicate, columns: Sequence[str] | None = None, *, explain: bool = False
+    ) -> PlannedFiles:
+        """The live files that may hold a row for which the predicate is true; see `planning.plan`."""
+        with self._store.read() as conn:
+            # Reads the head again: a commit since the version was opened may have deleted bounds.
+            opened = OpenTable(self._table, self._head(conn), self.protocol, self.metadata, fenced=False)
+            return plan(conn, opened, predicate, version=self.version, columns=columns, explain=explain)
 
     def tombstones(self, deleted_after_ms: int | None = None) -> pa.RecordBatchReader:
         """The tombstones, or those newer than an instant, in pages."""
@@ -154,7 +165,8 @@ class SqlSnapshot:
         head = read_head(conn, self._table.table_id)
         if head is None:
             raise StoreError(f"table {self._table.full_name} is no longer in the database")
-        check_not_purged(self._table, head)
+        if head.vacuumed_version == PURGED:
+            raise purged(self._table.full_name, head.current_version)
         return head
 
     def check_kept(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from deltalakedb.log.protocol.codec import from_sql_text, may_contain
@@ -15,6 +15,7 @@ from deltalakedb.log.protocol.features import (
     READER_FEATURES,
     WRITER_FEATURES,
 )
+from deltalakedb.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,25 +155,19 @@ class ColumnStats:
     max_is_exact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The files that may hold a matching row."""
 
     table: str
     version: int
-    planned: PlannedFiles
+    num_files: int
+    num_pruned: int
+    planned: PlannedFiles = field(repr=False)
 
-    @property
+    @cached_property
     def files(self) -> pa.Table:
-        return self.planned.files
-
-    @property
-    def num_files(self) -> int:
-        return self.planned.num_files
-
-    @property
-    def num_pruned(self) -> int:
-        return self.planned.num_pruned
+        return readable(self.planned.files)
 
     def steps(self) -> list[dict[str, Any]]:
         """Return what each part of the predicate did, as plain values."""

@@ -24,6 +24,12 @@ class TableSnapshot(LogSnapshot, SnapshotOfVerb, Interface):
 
     def totals(self) -> FileTotals: ...
 
+    def plan(
+        self, predicate: Predicate, columns: Sequence[str] | None = None, *, explain: bool = False
+    ) -> PlannedFiles:
+        """Return the files that may hold a row for which the predicate is true."""
+        ...
+
 
 class Backing(Interface):
     """Where a table's log is kept, and how a statement commits to it."""
@@ -74,12 +80,6 @@ class Backing(Interface):
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         """Yield the commits from `start` through `end`, in order; raise if one of them is not kept."""
-        ...
-
-    def plan(
-        self, snapshot: TableSnapshot, predicate: Predicate, columns: Sequence[str] | None, *, explain: bool
-    ) -> PlannedFiles:
-        """Return the files of a snapshot that may hold a row for which the predicate is true."""
         ...
 
     def run(

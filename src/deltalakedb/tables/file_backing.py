@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,6 @@ from deltalakedb.tables.file_snapshot import NewTableSnapshot, PathSnapshot
 from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
-    from deltalakedb.log.predicates.atoms import Predicate
-    from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.tables.backing import TableSnapshot
 
 _HISTORY_PAGE = 100
@@ -118,17 +116,6 @@ class FileBacking:
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         return self.reader.commits(start, end)
-
-    def plan(
-        self,
-        snapshot: TableSnapshot,
-        predicate: Predicate,
-        columns: Sequence[str] | None,
-        *,
-        explain: bool,  # noqa: ARG002  every file is checked against every condition
-    ) -> PlannedFiles:
-        assert isinstance(snapshot, PathSnapshot)
-        return snapshot.plan(predicate, columns)
 
     # -- writing
 

@@ -115,7 +115,13 @@ class PathSnapshot:
             files_without_records=records.null_count,
         )
 
-    def plan(self, predicate: Predicate, columns: Sequence[str] | None = None) -> PlannedFiles:
+    def plan(
+        self,
+        predicate: Predicate,
+        columns: Sequence[str] | None = None,
+        *,
+        explain: bool = False,  # noqa: ARG002  every file is checked against every condition
+    ) -> PlannedFiles:
         """Return the files that may hold a row for which the predicate is true, by partition values and statistics."""
         names = list(FILES_SCHEMA.names if columns is None else columns)
         schema = pa.schema([PLAN_SCHEMA.field(name) for name in names])

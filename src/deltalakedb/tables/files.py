@@ -72,7 +72,7 @@ def count_matching(table: TableReader, predicate: PredicateLike) -> int:
 
     parsed = table._parse(predicate)
     table._note_read(parsed)
-    planned = table._backing.plan(table._snapshot, parsed, ["partition_values", "num_records"], explain=False)
+    planned = table._snapshot.plan(parsed, ["partition_values", "num_records"])
     num_rows = count_planned(planned.files, table._snapshot.metadata, parsed)
     if num_rows is None:
         raise DeltaError(
@@ -143,11 +143,11 @@ def choose_files(table: TableReader, predicate: PredicateLike | None, columns: l
     if isinstance(predicate, str):
         parsed = table._parse(predicate, exact=True)
         table._note_read(parsed)
-        return table._backing.plan(snapshot, parsed, columns, explain=False).files
+        return snapshot.plan(parsed, columns).files
     filters = read_file_filters(encode_filters(predicate), table._struct, snapshot.metadata.partition_columns)
     table._note_read(filters.predicate)
     fetched = None if columns is None else [*columns, *({"partition_values"} - set(columns))]
-    return filters.choose(table._backing.plan(snapshot, filters.predicate, fetched, explain=False).files)
+    return filters.choose(snapshot.plan(filters.predicate, fetched).files)
 
 
 FILE_COLUMNS = ("path", "size", "modification_time", "stats", "partition_values")

@@ -225,8 +225,8 @@ class TableReader:
         """
         parsed = self._parse(predicate)
         self._note_read(parsed)
-        planned = self._backing.plan(self._snapshot, parsed, columns, explain=explain)
-        return Plan(self.name, self._snapshot.version, replace(planned, files=readable(planned.files)))
+        planned = self._snapshot.plan(parsed, columns, explain=explain)
+        return Plan(self._backing.name, self._snapshot.version, planned.num_files, planned.num_pruned, planned)
 
     def stats_of(self, column: str) -> ColumnStats:
         """Return a column's minimum and maximum, None if metadata does not prove it. Only at the newest version."""

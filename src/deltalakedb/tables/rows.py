@@ -202,7 +202,7 @@ def _files_to_read(table: TableReader, partitions: FilterDnf | None, filters: Ro
     table._note_read(predicate)
     if predicate is None:
         return table._snapshot.files_table()
-    return table._backing.plan(table._snapshot, predicate, None, explain=False).files
+    return table._snapshot.plan(predicate).files
 
 
 def _predicate_of(table: TableReader, filters: RowFilter | None) -> Predicate | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
@@ -16,7 +16,6 @@ from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE
 from deltalakedb.store.names import TableName
 from deltalakedb.store.overlay import OverlaySnapshot
-from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.reader import HistoryEntry, SqlTxnLogReader
 from deltalakedb.store.registry import TableRow
 from deltalakedb.store.snapshot import SqlSnapshot, version_at
@@ -24,8 +23,6 @@ from deltalakedb.transaction import CommitProperties, PostCommitHookProperties
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
-    from deltalakedb.log.predicates.atoms import Predicate
-    from deltalakedb.store.planning import PlannedFiles
     from deltalakedb.tables.backing import TableSnapshot
 
 _RENAMES = 5
@@ -37,9 +34,13 @@ class SqlBacking:
 
     def __init__(self, catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None = None) -> None:
         self.catalog = catalog
-        self.row = row
         self.given_options = dict(storage_options) if storage_options else None
-        self.reader = SqlTxnLogReader(catalog.store, row)
+        self._use(row)
+
+    def _use(self, row: TableRow) -> None:
+        self.row = row
+        self.name = row.full_name
+        self.reader = SqlTxnLogReader(self.catalog.store, row)
 
     @classmethod
     def open(
@@ -68,10 +69,6 @@ class SqlBacking:
         return backing, backing.snapshot(backing.reader.version_at(at_ms) if pinned_version is None else pinned_version)
 
     @property
-    def name(self) -> str:
-        return self.row.full_name
-
-    @property
     def location(self) -> str:
         return self.row.location
 
@@ -88,8 +85,7 @@ class SqlBacking:
         if row is None:
             raise TableNotFoundError(f"{self.name} was dropped from the catalog {self.catalog.uri}")
         opened = _open(self.catalog, TableName(row.namespace, row.name))
-        self.row = opened.table
-        self.reader = SqlTxnLogReader(self.catalog.store, opened.table)
+        self._use(opened.table)
         return SqlSnapshot.of_open_table(self.catalog.store, opened)
 
     def snapshot(self, version: int) -> SqlSnapshot:
@@ -117,14 +113,6 @@ class SqlBacking:
 
     def commits(self, start: int, end: int) -> Iterator[Commit]:
         return self.reader.commits(start, end)
-
-    def plan(
-        self, snapshot: TableSnapshot, predicate: Predicate, columns: Sequence[str] | None, *, explain: bool
-    ) -> PlannedFiles:
-        if isinstance(snapshot, OverlaySnapshot):
-            return snapshot.plan(predicate, columns=columns, explain=explain)
-        assert isinstance(snapshot, SqlSnapshot)
-        return plan_pinned(self.catalog.store, self.row, snapshot, predicate, columns=columns, explain=explain)
 
     def run(
         self,

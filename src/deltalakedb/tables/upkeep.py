@@ -98,7 +98,7 @@ def generate(backing: Backing, snapshot: TableSnapshot) -> None:
             location=backing.location,
             options=backing.storage_options(),
             snapshot=snapshot,
-            plan=lambda predicate: backing.plan(snapshot, predicate, None, explain=False).files,
+            plan=lambda predicate: snapshot.plan(predicate).files,
         )
     )
 

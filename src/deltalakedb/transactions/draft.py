@@ -6,19 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from deltalakedb.exceptions import NotWritableError
-from deltalakedb.log.predicates.atoms import Predicate
 from deltalakedb.log.protocol.actions import AddCDCFile, AddFile, AppTransaction
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
-from deltalakedb.log.protocol.txnlog import FILES_SCHEMA
 from deltalakedb.operations.target import Target, WrittenFiles
 from deltalakedb.store import Store
 from deltalakedb.store.overlay import OverlaySnapshot
-from deltalakedb.store.planning import plan_pinned
 from deltalakedb.store.proposals import NEW_TABLE, IcebergCommit, TableProposal
 from deltalakedb.store.registry import Head, TableRow, not_delta
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -115,14 +110,9 @@ class TableDraft:
             location=self.row.location,
             options=self.options,
             snapshot=snapshot,
-            plan=lambda predicate: self._plan(snapshot, predicate),
+            plan=lambda predicate: snapshot.plan(predicate).files,
             written=written.for_table(self.row.table_uuid),
         )
-
-    def _plan(self, snapshot: Snapshot, predicate: Predicate) -> pa.Table:
-        if isinstance(snapshot, OverlaySnapshot):
-            return snapshot.plan(predicate, columns=FILES_SCHEMA.names).files
-        return plan_pinned(self.store, self.row, snapshot, predicate, columns=FILES_SCHEMA.names).files
 
     def note_read(self, read: ReadSet) -> None:
         # No other transaction can change a table that does not exist yet.

@@ -19,7 +19,7 @@ from deltalakedb.iceberg.planning.transforms import parse_transform
 from deltalakedb.iceberg.planning.types import Primitive, Value, is_decimal
 from deltalakedb.log.predicates import dnf
 from deltalakedb.log.predicates.atoms import FALSE, TRUE, Atom, Column, Conjunct, Dnf, IsNotNull, IsNull, Within
-from deltalakedb.log.predicates.literals import compare_any, compare_none, not_starts_with, starts_with
+from deltalakedb.log.predicates.literals import compare, not_starts_with, starts_with
 from deltalakedb.log.predicates.ranges import NumberRange, unite_numbers
 
 _NEGATED: Final = {
@@ -169,11 +169,10 @@ def atoms_of(op: str, column: Column, type_: Primitive, values: Sequence[Value])
         if op in ("not-eq", "not-in"):
             return dnf.unknown(f"{column.name} is not zero")
     if op in ("not-eq", "not-in"):
-        outside = dnf.atom(compare_none(column, comparable))
-        return dnf.any_of([outside, dnf.atom(IsNull(column))])
+        return dnf.any_of([compare(column, "!=", *comparable), dnf.atom(IsNull(column))])
     if not comparable:
         return FALSE
-    return dnf.atom(compare_any(column, _OPERATORS[op], comparable))
+    return compare(column, _OPERATORS[op], *comparable)
 
 
 def _prefix_atom(op: str, column: Column, type_: Primitive, value: Value) -> Dnf:

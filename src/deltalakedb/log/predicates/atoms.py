@@ -10,6 +10,8 @@ from typing import Literal
 from deltalakedb.log.predicates.ranges import NumberRange, Ranges, TextRange, next_down, next_up
 
 Kind = Literal["number", "date", "timestamp", "text"]
+FLOATS = frozenset({"float", "double"})
+"""The types whose values may be NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,6 @@ class Column:
     @property
     def name(self) -> str:
         return ".".join(self.path)
-
-    @property
-    def is_float(self) -> bool:
-        return self.type_name in ("float", "double")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from decimal import Decimal
 from math import inf, isnan
 from typing import Literal as OneOf
 
-from deltalakedb.log.predicates.atoms import Atom, Column, Unknown, Within
+from deltalakedb.log.predicates.atoms import FALSE, FLOATS, Atom, Column, Dnf, Unknown, Within
 from deltalakedb.log.predicates.ranges import (
     ALL_NUMBERS,
     ALL_TEXTS,
@@ -68,12 +68,14 @@ class UnreadableLiteralError(Exception):
     """The literal has another type than the column, or a form that engines read differently."""
 
 
-def compare(column: Column, op: str, value: Value) -> Atom:
-    """The atom for `column op value`, with op one of = != < <= > >=."""
-    return compare_none(column, (value,)) if op == "!=" else compare_any(column, op, (value,))
+def compare(column: Column, op: str, *values: Value) -> Dnf:
+    """`column op v` with at least one of the values, with op one of = < <= > >=; for op != with all of them."""
+    atom = _differs(column, values) if op == "!=" else _holds(column, op, values)
+    is_false = isinstance(atom, Within) and not atom.ranges and not atom.nan
+    return FALSE if is_false else ((atom,),)
 
 
-def compare_any(column: Column, op: str, values: Sequence[Value]) -> Atom:
+def _holds(column: Column, op: str, values: Sequence[Value]) -> Atom:
     """The atom for `column op v` with at least one of the values."""
     if column.unprunable:
         return Unknown(column.unprunable)
@@ -89,9 +91,9 @@ def compare_any(column: Column, op: str, values: Sequence[Value]) -> Atom:
         return Unknown(f"a literal that is not of the type of {column.name} ({column.type_name})")
 
 
-def compare_none(column: Column, values: Sequence[Value]) -> Atom:
+def _differs(column: Column, values: Sequence[Value]) -> Atom:
     """The atom for `column <> v` with all of the values."""
-    inside = compare_any(column, "=", values)
+    inside = _holds(column, "=", values)
     if not isinstance(inside, Within):
         return inside
     # A range of one point is a literal that was read exactly; other ranges exclude nothing.
@@ -99,7 +101,7 @@ def compare_none(column: Column, values: Sequence[Value]) -> Atom:
         texts = [item.lo for item in inside.ranges if isinstance(item, TextRange) and item.lo == item.hi]
         return Within(column, texts_outside(texts), exact=inside.exact)
     points = [item.lo for item in inside.ranges if isinstance(item, NumberRange) and item.lo == item.hi]
-    return Within(column, numbers_outside(points), column.is_float and not inside.nan, inside.exact)
+    return Within(column, numbers_outside(points), column.type_name in FLOATS and not inside.nan, inside.exact)
 
 
 def _mixed(column: Column, values: Iterable[Value]) -> bool:
@@ -168,7 +170,7 @@ def not_starts_with(column: Column, prefix: str) -> Atom:
 
 def _within_number(column: Column, op: str, values: Sequence[Value]) -> Within:
     ranges: list[NumberRange] = []
-    nan, exact = column.is_float and op in (">", ">="), len(values) <= MAX_RANGES
+    nan, exact = op in (">", ">=") and column.type_name in FLOATS, len(values) <= MAX_RANGES
     for value in values:
         if isinstance(value, float) and isnan(value):
             nan_ranges, with_nan = _against_nan(column, op)
@@ -183,7 +185,7 @@ def _within_number(column: Column, op: str, values: Sequence[Value]) -> Within:
 
 def _against_nan(column: Column, op: str) -> tuple[tuple[NumberRange, ...], bool]:
     """The ranges for a comparison with NaN, which equals itself and is above everything else."""
-    if not column.is_float:
+    if column.type_name not in FLOATS:
         raise UnreadableLiteralError
     return ALL_NUMBERS if op in ("<", "<=") else (), op in ("=", "<=", ">=")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from deltalakedb.exceptions import PredicateError
@@ -24,7 +25,7 @@ from deltalakedb.log.predicates.atoms import (
     Unknown,
     Within,
 )
-from deltalakedb.log.predicates.literals import Value, compare, compare_any, compare_none, instant_of
+from deltalakedb.log.predicates.literals import Value, compare, instant_of
 from deltalakedb.log.schema.types import StructField, StructType
 
 __all__ = [
@@ -79,9 +80,7 @@ def parse_predicate(
         return ALWAYS
     partitions = frozenset(name.casefold() for name in partition_columns)
 
-    def resolve(path: Sequence[str]) -> Column:
-        return resolve_column(schema, path, partitions, exact=exact)
-
+    resolve = partial(resolve_column, schema, partition_columns=partitions, exact=exact)
     if isinstance(source, str):
         # sqlglot takes a third of a second to import, so it is imported only for predicates in SQL.
         from deltalakedb.log.predicates.predicate_sql import read_sql
@@ -193,9 +192,9 @@ def _compare_filter(column: Column, op: str, raw: Any) -> Dnf:
     if value is None:
         return dnf.unknown(f"a value of type {type(raw).__name__} compared with {column.name}")
     if not (column.is_partition and value == "" and op == "="):
-        return dnf.atom(compare(column, op, value))
+        return compare(column, op, value)
     null = _null_filter(column, "=")
-    return dnf.any_of([dnf.atom(compare(column, op, value)), null]) if column.kind == "text" else null
+    return dnf.any_of([compare(column, op, value), null]) if column.kind == "text" else null
 
 
 def _null_filter(column: Column, op: str) -> Dnf:
@@ -219,9 +218,9 @@ def _list_filter(column: Column, op: str, raws: list[Any]) -> Dnf:
     if op == "not in":
         if not literals:
             return TRUE
-        outside = dnf.atom(compare_none(column, literals))
+        outside = compare(column, "!=", *literals)
         return outside if has_null else dnf.any_of([outside, null_test(column, is_null=True)])
-    inside = dnf.atom(compare_any(column, "=", literals)) if literals else FALSE
+    inside = compare(column, "=", *literals) if literals else FALSE
     return dnf.any_of([inside, null_test(column, is_null=True)]) if has_null else inside
 
 

@@ -24,8 +24,6 @@ from deltalakedb.log.predicates.literals import (
     Instant,
     Value,
     compare,
-    compare_any,
-    compare_none,
     not_starts_with,
     parse_date,
     parse_instant,
@@ -219,7 +217,7 @@ class _Reader:
             return self._starts_with(node, negate)
         column = self._column(node)
         if column is not None and column.type_name == "boolean":
-            return dnf.atom(compare(column, "=", not negate))
+            return compare(column, "=", not negate)
         return _unknown(node)
 
     def _column(self, node: Node) -> Column | None:
@@ -276,15 +274,15 @@ class _Reader:
         values = [item for item in items if item is not None and not isinstance(item, _Null)]
         if negate:
             # `x not in (1, null)` is never true.
-            return FALSE if len(values) < len(items) else dnf.atom(compare_none(column, values))
-        return dnf.atom(compare_any(column, "=", values)) if values else FALSE
+            return FALSE if len(values) < len(items) else compare(column, "!=", *values)
+        return compare(column, "=", *values) if values else FALSE
 
     def _between(self, node: exp.Between, negate: bool) -> Dnf:
         column, low, high = self._column(node.this), _literal(node.args["low"]), _literal(node.args["high"])
         if column is None or low is None or high is None or node.args.get("symmetric"):
             return _unknown(node)
         values = [end for end in (low, high) if not isinstance(end, _Null)]
-        if isinstance(compare_any(column, "=", values), Unknown):
+        if any(isinstance(atom, Unknown) for atoms in compare(column, "=", *values) for atom in atoms):
             return _unknown(node)
         if negate:
             return dnf.any_of([_compare(column, "<", low), _compare(column, ">", high)])
@@ -315,7 +313,7 @@ class _Reader:
 
 
 def _compare(column: Column, op: str, value: Value | _Null) -> Dnf:
-    return FALSE if isinstance(value, _Null) else dnf.atom(compare(column, op, value))
+    return FALSE if isinstance(value, _Null) else compare(column, op, value)
 
 
 def _unknown(node: Node) -> Dnf:

@@ -27,14 +27,10 @@ def _schema_of(spec: Spec) -> pa.Schema:
 FILES_SCHEMA = _schema_of(ADD)
 TOMBSTONES_SCHEMA = _schema_of(REMOVE)
 
-NEWEST_FIRST = ("version", "ordinal")
+NEWEST_FIRST = {"version": "descending", "ordinal": "ascending"}
+"""The columns and directions that sort files into the order of backward replay, in which `deltalake` reads and lists
+them: the newest version first, within a version the order of its commit."""
 """Columns that order files: the version that added each, and the position of its action in the commit."""
-
-
-def newest_first(files: pa.Table) -> pa.Table:
-    """Sorts files with the columns of NEWEST_FIRST into the order of backward replay, in which `deltalake` reads and
-    lists them: the newest version first, within a version the order of its commit."""
-    return files.sort_by([("version", "descending"), ("ordinal", "ascending")])
 
 
 def deleted_after(tombstones: pa.RecordBatch, instant_ms: int) -> pa.RecordBatch:

@@ -20,8 +20,6 @@ from deltalakedb.log.predicates.literals import (
     Instant,
     Value,
     compare,
-    compare_any,
-    compare_none,
     not_starts_with,
     starts_with,
 )
@@ -33,7 +31,7 @@ from deltalakedb.serve.bridge.commits import parse_commit
 from deltalakedb.serve.bridge.places import Place
 from deltalakedb.store.aggregates import maximum, minimum
 from deltalakedb.store.overlay import OverlaySnapshot
-from deltalakedb.store.planning import files_with_vectors, first_files, plan_pinned
+from deltalakedb.store.planning import files_with_vectors, first_files
 from deltalakedb.store.reader import SqlTxnLogReader
 from deltalakedb.store.registry import OpenTable, read_head
 from deltalakedb.store.snapshot import SqlSnapshot
@@ -102,23 +100,14 @@ def plan_scan(
     predicate = read_filters(request.filters, snapshot.metadata)
     files = _few_files(catalog, place, snapshot, request)
     if files is None:
-        files = _files(catalog, place, snapshot, predicate, request.columns)
+        files = _files(snapshot, predicate, request.columns)
     return ScanPlan(_decoded(files if request.with_stats else _compact(files)), predicate)
 
 
-def _files(
-    catalog: Catalog,
-    place: Place,
-    snapshot: SqlSnapshot | OverlaySnapshot,
-    predicate: Predicate,
-    names: Sequence[str],
-) -> pa.Table:
-    if isinstance(snapshot, OverlaySnapshot):
-        return snapshot.plan(predicate, columns=names).files
-    if predicate.disjuncts == TRUE and "num_records" not in names:
+def _files(snapshot: SqlSnapshot | OverlaySnapshot, predicate: Predicate, names: Sequence[str]) -> pa.Table:
+    if isinstance(snapshot, SqlSnapshot) and predicate.disjuncts == TRUE and "num_records" not in names:
         return snapshot.files_table(names)
-    assert place.table is not None
-    return plan_pinned(catalog.store, place.table, snapshot, predicate, columns=names).files
+    return snapshot.plan(predicate, names).files
 
 
 def _few_files(
@@ -289,12 +278,12 @@ def _read_condition(kind: str, tree: Mapping[str, Any], column: Column) -> Dnf:
         case "notnull":
             return null_test(column, is_null=False)
         case "cmp":
-            return dnf.atom(compare(column, str(tree["o"]), _value(tree["v"])))
+            return compare(column, str(tree["o"]), _value(tree["v"]))
         case "in":
             values = [_value(item) for item in tree["v"]]
-            return dnf.atom(compare_any(column, "=", values)) if values else FALSE
+            return compare(column, "=", *values) if values else FALSE
         case "notin":
-            return dnf.atom(compare_none(column, [_value(item) for item in tree["v"]]))
+            return compare(column, "!=", *map(_value, tree["v"]))
         case "prefix":
             return dnf.atom(starts_with(column, str(tree["v"]["s"]), rest_matters=False))
         case "notprefix":

@@ -46,7 +46,9 @@ class Pool(Generic[C]):
                     raise StoreError(f"{self._what} is closed")
                 if not self._is_forking or self._is_user(threading.get_ident()):
                     if self._idle:
-                        return self._note(self._idle.pop()), True
+                        connection = self._idle.pop()
+                        self._taken[id(connection)] = connection, threading.get_ident()
+                        return connection, True
                     if self._open < self._size:
                         self._open += 1
                         break
@@ -61,15 +63,12 @@ class Pool(Generic[C]):
             self._forget()
             raise
         with self._changed:
+            self._taken[id(connection)] = connection, threading.get_ident()
             self._changed.notify_all()
-            return self._note(connection), False
+            return connection, False
 
     def _is_user(self, thread: int) -> bool:
         return any(user == thread for _, user in self._taken.values())
-
-    def _note(self, connection: C) -> C:
-        self._taken[id(connection)] = connection, threading.get_ident()
-        return connection
 
     def owns(self, connection: C) -> bool:
         """Whether this process opened it; a connection inherited through a fork belongs to the parent."""
