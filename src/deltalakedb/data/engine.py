@@ -52,7 +52,7 @@ class Engine:
         self._database = _database(*self._limits)
         self._connection = self._database.cursor()
         self._stream: pa.RecordBatchReader | None = None
-        self._generation = forks.generation()
+        self._generation = forks.generation
         _live.add(self)
         self._raised: list[Exception] = []
         """What a registered reader raised: DuckDB only quotes it."""
@@ -98,7 +98,7 @@ class Engine:
         return [row[1] for row in self.execute(f"describe {sql}")]
 
     def close(self) -> None:
-        if self._generation == forks.generation():
+        if self._generation == forks.generation:
             self._connection.close()
 
     def leave_to_parent(self) -> None:
@@ -124,7 +124,7 @@ class Engine:
     def _failures(self) -> Iterator[None]:
         import duckdb
 
-        if self._generation != forks.generation():
+        if self._generation != forks.generation:
             raise DeltaError("a query that was begun before a fork is read by its parent; ask again in the child")
         try:
             yield

@@ -164,7 +164,7 @@ class _File:
 
 def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The rows of all files in order; threads read small files ahead, so that waiting and decoding overlap."""
-    begun_in = forks.generation()
+    begun_in = forks.generation
     with ThreadPoolExecutor(_AHEAD, thread_name_prefix="deltalakedb-read") as pool:
         window: deque[Future[list[pa.RecordBatch]] | _File] = deque()
         try:
@@ -185,7 +185,7 @@ def _read_all(task: _Task, files: pa.RecordBatchReader) -> Iterator[pa.RecordBat
 
 def _check_process(generation: int) -> None:
     """Raise an error in a forked child: the reading threads are in the parent."""
-    if generation != forks.generation():
+    if generation != forks.generation:
         raise DeltaError("rows that were begun to be read before a fork are read by its parent; read anew in the child")
 
 

@@ -79,12 +79,6 @@ class _Column:
         self.measure, self.low_text, self.high_text = functions
         self.is_text = leaf.type == PrimitiveType("string")
 
-    def array(self, columns: Sequence[pa.Array]) -> pa.Array:
-        array = columns[self.place]
-        for position in self.within:
-            array = array.flatten()[position]  # unlike field(), children of nulls are null
-        return array
-
 
 class StatsCollector:
     """The statistics of one file, batch by batch: without the `silent` columns, texts cut to `text_bytes`."""
@@ -104,7 +98,9 @@ class StatsCollector:
     def add(self, columns: Sequence[pa.Array], num_rows: int) -> None:
         self.num_records += num_rows
         for place, column in self._columns:
-            array = column.array(columns)
+            array = columns[column.place]
+            for position in column.within:
+                array = array.flatten()[position]  # unlike field(), children of nulls are null
             nulls = array.null_count
             self.note(place, nulls, column.measure(array) if nulls < num_rows else None)
 

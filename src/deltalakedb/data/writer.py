@@ -76,7 +76,9 @@ def write_files(
         "options": options,
         "data_change": data_change,
     }
-    slices = 1 if partition_columns or beside else _slices_of(data)
+    slices = 1  # how many files are written concurrently, because pyarrow writes a file on one core
+    if isinstance(data, pa.Table) and not partition_columns and not beside:
+        slices = min(os.cpu_count() or 1, _MAX_SLICES, data.nbytes // _SLICE_BYTES)
     if slices > 1:
         return _write_slices(data, slices, arguments)
     return _write_stream(prepare_data(data), arguments, beside)
@@ -89,13 +91,6 @@ def _write_stream(
         for batch in chain(source, beside):
             writer.write(batch)
         return writer.finish()
-
-
-def _slices_of(data: Any) -> int:
-    """How many files to write concurrently, because pyarrow writes a file on one core; 1 for streams."""
-    if not isinstance(data, pa.Table):
-        return 1
-    return max(1, min(os.cpu_count() or 1, _MAX_SLICES, int(data.nbytes) // _SLICE_BYTES))
 
 
 def _write_slices(data: pa.Table, slices: int, arguments: Mapping[str, Any]) -> list[AddFile]:
@@ -325,19 +320,15 @@ class FileWriter:
         if partition.file is None:
             while len(self._open) >= _MAX_OPEN_FILES:
                 self._close(next(iter(self._open.values())))
-            partition.file = self._new_file(partition.key)
+            name = f"part-{len(self._paths):05d}-{uuid.uuid4()}-{self._options.suffix}"
+            folder = f"{folder_of(self._plan.partition_names, partition.key)}/" if partition.key else ""
+            path = f"{self._folder}{folder}{name}"
+            partition.file = DataFile(self._storage, path, self._plan.file_schema, self._plan.stats, self._options)
+            self._paths.append(path)
             self._open[partition.key] = partition
         else:
             self._open.move_to_end(partition.key)
         return partition.file
-
-    def _new_file(self, key: PartitionKey) -> DataFile:
-        name = f"part-{len(self._paths):05d}-{uuid.uuid4()}-{self._options.suffix}"
-        path = f"{folder_of(self._plan.partition_names, key)}/{name}" if key else name
-        path = self._folder + path
-        file = DataFile(self._storage, path, self._plan.file_schema, self._plan.stats, self._options)
-        self._paths.append(path)
-        return file
 
     def _close(self, partition: _Partition) -> None:
         file = partition.file

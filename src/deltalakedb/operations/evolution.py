@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+from deltalakedb.exceptions import CommitFailedError, SchemaMismatchError
 from deltalakedb.log.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.log.protocol.features import GENERATION_EXPRESSION, writer_features
 from deltalakedb.log.schema.types import StructField, StructType, parse_schema
@@ -254,16 +254,3 @@ def other_partitioning(metadata: Metadata, wanted: Sequence[str], table: str) ->
         "table overwrite with schema overwrite and no replaceWhere predicate: mode='overwrite' with "
         f"schema_mode='overwrite' replaces {table}"
     )
-
-
-def check_schema_mode(schema_mode: str | None, mode: str) -> None:
-    """Raise for an unknown schema mode, or for `overwrite` in a write that keeps rows."""
-    if schema_mode not in (None, "merge", "overwrite"):
-        raise DeltaError(
-            f"Invalid schema write mode provided: {schema_mode}, only these are supported: ['overwrite', 'merge']"
-        )
-    if schema_mode == "overwrite" and mode != "overwrite":
-        raise DeltaError(
-            "Schema overwrite not supported for Append: schema_mode='overwrite' goes with mode='overwrite'; "
-            f"mode={mode!r} keeps the rows: use 'merge'"
-        )

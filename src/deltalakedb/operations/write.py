@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from deltalakedb.exceptions import ConfigError
+from deltalakedb.exceptions import ConfigError, DeltaError
 from deltalakedb.log.protocol.actions import Action, AddCDCFile, AddFile, Metadata, Protocol, RemoveFile
 from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.features import data_writable
@@ -16,7 +16,7 @@ from deltalakedb.log.protocol.proposal import NOTHING_READ, WHOLE_TABLE, Propose
 from deltalakedb.log.protocol.rows import add_from_row
 from deltalakedb.log.schema.types import StructType, parse_schema
 from deltalakedb.log.statistics.stats import record_count
-from deltalakedb.operations.evolution import Definition, SchemaMode, check_schema_mode, evolve, other_partitioning
+from deltalakedb.operations.evolution import Definition, SchemaMode, evolve, other_partitioning
 from deltalakedb.operations.parquet_options import Properties, to_parquet_options
 from deltalakedb.operations.rules import Check, Rules, refuse_changed_rows
 from deltalakedb.operations.target import Done, Target
@@ -121,7 +121,16 @@ class WriteRequest:
     def check(self) -> None:
         """Raise for arguments that are invalid for every table."""
         check_mode(self.mode)
-        check_schema_mode(self.schema_mode, self.mode)
+        if self.schema_mode not in (None, "merge", "overwrite"):
+            raise DeltaError(
+                f"Invalid schema write mode provided: {self.schema_mode}, only these are supported: "
+                "['overwrite', 'merge']"
+            )
+        if self.schema_mode == "overwrite" and self.mode != "overwrite":
+            raise DeltaError(
+                "Schema overwrite not supported for Append: schema_mode='overwrite' goes with mode='overwrite'; "
+                f"mode={self.mode!r} keeps the rows: use 'merge'"
+            )
         if self.target_file_size is not None and self.target_file_size <= 0:
             raise ValueError("target_file_size must be greater than 0")
 

@@ -14,13 +14,9 @@ from typing import Final
 WAIT_SECONDS: Final = 5.0
 """How long a fork waits for threads that are inside a database, because their locks would stay locked in the child."""
 
-_generation = 0
-
-
-def generation() -> int:
-    """Return how many forks are between this process and the one that imported the package. Objects opened by an
-    ancestor have a smaller number. Unlike a process id, it is never reused."""
-    return _generation
+generation = 0
+"""How many forks are between this process and the one that imported the package: read it as `forks.generation`. Objects
+opened by an ancestor have a smaller number. Unlike a process id, it is never reused."""
 
 
 def leave_to_parent(objects: Iterable[object]) -> None:
@@ -43,8 +39,8 @@ def at_fork(
 
 
 def _count() -> None:
-    global _generation
-    _generation += 1
+    global generation
+    generation += 1
 
 
 at_fork(after_in_child=_count)

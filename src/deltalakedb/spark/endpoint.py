@@ -115,7 +115,7 @@ class EndpointClient:
         if connection is None:
             return
         self._local.connection = None
-        if self._local.generation == forks.generation():
+        if self._local.generation == forks.generation:
             connection.close()
         else:  # inherited by a fork: the parent still uses it
             forks.leave_to_parent([connection])
@@ -297,7 +297,7 @@ class EndpointClient:
 
     def _connection(self) -> http.client.HTTPConnection:
         existing: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if existing is not None and existing.sock is not None and self._local.generation == forks.generation():
+        if existing is not None and existing.sock is not None and self._local.generation == forks.generation:
             return existing
         self.close()
         if self._tls is not None:
@@ -315,7 +315,7 @@ class EndpointClient:
                 ) from error
             raise _NotSentError(error) from error
         connection.sock.settimeout(ANSWER_SECONDS)
-        self._local.connection, self._local.generation = connection, forks.generation()
+        self._local.connection, self._local.generation = connection, forks.generation
         return connection
 
     def _unreachable(self, reason: BaseException) -> EndpointError:

@@ -40,8 +40,8 @@ _process: list[int] = []
 def check_process() -> None:
     """Raise an error in a child that was forked after its parent opened a store: a request would never be answered."""
     if not _process:
-        _process.append(forks.generation())
-    if _process[0] != forks.generation():
+        _process.append(forks.generation)
+    if _process[0] != forks.generation:
         raise DeltaError(
             "this process was forked off after its parent had opened an object store, whose threads it does not have; "
             "start processes that use object stores with the method spawn or forkserver"

@@ -272,8 +272,8 @@ class Loader:
             self._closes.setdefault(hashed, version)
             return
         adds = self._rows.adds
-        adds.column("removed_version")[row] = version
-        self._head.count(-1, adds.column("size")[row], adds.column("num_records")[row])
+        adds.columns["removed_version"][row] = version
+        self._head.count(-1, adds.columns["size"][row], adds.columns["num_records"][row])
         self._closed[version] = self._closed.get(version, 0) + 1
 
     def _take_version(self, draft: VersionDraft) -> None:
@@ -374,7 +374,8 @@ class Loader:
             closes = {hashed: version for hashed, version in closes.items() if hashed in self._live_keys}
         nothing_in_sql = self._total_added == len(self._rows.adds)
         if not closes or nothing_in_sql:
-            self._check_removed(())
+            if self._to_remove:
+                self._check_removed(())
             return
         closed = self._conn.close_files(self._table_id, keys_to_close(closes))
         self._check_removed(closed.column("key_hash").to_pylist())
@@ -403,13 +404,13 @@ class Loader:
             return
         adds = self._rows.adds
         if len(live) <= FILES_WITH_BOUNDS and self._bounds.insert_few(
-            (adds.column("file_id")[row], adds.column("stats")[row], adds.column("partition_values")[row])
+            (adds.columns["file_id"][row], adds.columns["stats"][row], adds.columns["partition_values"][row])
             for row in live
         ):
             return
-        files = {name: pa.array([adds.column(name)[row] for row in live], pa.string()) for name in INDEXED_FROM}
+        files = {name: pa.array([adds.columns[name][row] for row in live], pa.string()) for name in INDEXED_FROM}
         bounds = self._bounds.compute(pa.RecordBatch.from_pydict(files))
-        self._bounds.insert([adds.column("file_id")[row] for row in live], bounds)
+        self._bounds.insert([adds.columns["file_id"][row] for row in live], bounds)
 
     def _write_versions(self) -> None:
         drafts, self._versions = self._versions, []
@@ -421,7 +422,8 @@ class Loader:
         for draft in drafts:
             total_added += draft.num_added
             self._total_closed += closed.get(draft.version, 0)
-            buffer.append(**draft.to_row(self._table_id, total_added=total_added, total_closed=self._total_closed))
+            row = draft.to_row(self._table_id, total_added=total_added, total_closed=self._total_closed)
+            buffer.append_cells(tuple(row), row.values())
         buffer.flush_to(self._conn)
 
     def _read_totals(self) -> tuple[int, int]:

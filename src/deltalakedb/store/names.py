@@ -109,6 +109,11 @@ def parse_table_name(text: str | TableName, *, default_namespace: str = DEFAULT_
         return TableName(parse_namespace(text.namespace), check_part(text.name, whole=str(text)))
     if not isinstance(text, str):
         raise TableNameError(f"a table name must be text such as sales.orders, not {type(text).__name__}")
+    return _parse_text(text, default_namespace)
+
+
+@lru_cache(maxsize=4096)
+def _parse_text(text: str, default_namespace: str) -> TableName:
     *namespace, name = split_name(text)
     return TableName(join_namespace(namespace or namespace_parts(default_namespace)), name)
 

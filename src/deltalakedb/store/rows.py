@@ -41,11 +41,12 @@ def row_schema(table: str) -> pa.Schema:
 class RowBuffer:
     """Rows of one table, stored as columns, so that they become Arrow without a copy per row."""
 
-    __slots__ = ("_columns", "_lists", "_names", "_size", "table")
+    __slots__ = ("_lists", "_names", "_size", "columns", "table")
 
     def __init__(self, table: str) -> None:
         self.table = table
-        self._columns: dict[str, list[Any]] = {}
+        self.columns: dict[str, list[Any]] = {}
+        """The values of all rows by column; without keys while there are no rows."""
         self._names: tuple[str, ...] = ()  # of the last row's cells
         self._lists: list[list[Any]] = []  # the columns in the order of these names
         self._size = 0
@@ -59,14 +60,11 @@ class RowBuffer:
     def append_cells(self, names: tuple[str, ...], cells: Iterable[Any]) -> None:
         """Appends a row, its cells in the order of `names`, which must name all columns."""
         if not self._size:  # created late, because most buffers of most commits stay empty
-            self._columns = {name: [] for name in table_columns()[self.table]}
+            self.columns = {name: [] for name in table_columns()[self.table]}
         if names != self._names:
-            self._names, self._lists = names, [self._columns[name] for name in names]
+            self._names, self._lists = names, [self.columns[name] for name in names]
         any(map(list.append, self._lists, cells))  # the fastest loop
         self._size += 1
-
-    def column(self, name: str) -> list[Any]:
-        return self._columns[name]
 
     def flush_to(self, conn: Connection) -> None:
         """Writes the rows, as values if they are few or else in bulk, and empties the buffer."""
@@ -75,18 +73,18 @@ class RowBuffer:
         if self._size > FEW_ROWS:
             conn.insert(self.table, self.take())
             return
-        conn.insert_few(self.table, self._columns)
+        conn.insert_few(self.table, self.columns)
         self._clear()
 
     def take(self) -> pa.Table:
         """Returns the rows as Arrow, and empties the buffer."""
         schema = row_schema(self.table)
-        rows = pa.table(self._columns, schema=schema) if self._size else schema.empty_table()
+        rows = pa.table(self.columns, schema=schema) if self._size else schema.empty_table()
         self._clear()
         return rows
 
     def _clear(self) -> None:
-        self._columns = {}
+        self.columns = {}
         self._names = ()
         self._lists = []
         self._size = 0

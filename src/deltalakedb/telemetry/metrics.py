@@ -127,7 +127,7 @@ def reset() -> None:
 def record(metric: Described, labels: tuple[str, ...], value: float) -> None:
     """Record a value: increase a counter by it, set a gauge to it, or add it to a histogram."""
     with _lock:
-        line = _line(metric, labels)
+        line = _series[metric.name].get(labels) or _new_series(metric, labels)
         line.value = value if metric.kind == "gauge" else line.value + value
         if metric.kind == "histogram":
             line.buckets[bisect_left(metric.buckets, value)] += 1
@@ -139,14 +139,12 @@ def forget(metric: Described, labels: tuple[str, ...]) -> None:
         _series[metric.name].pop(labels, None)
 
 
-def _line(metric: Described, labels: tuple[str, ...]) -> _Series:
+def _new_series(metric: Described, labels: tuple[str, ...]) -> _Series:
     lines = _series[metric.name]
-    line = lines.get(labels)
-    if line is None:
-        if len(lines) >= MAX_SERIES:
-            return lines.setdefault(("other",) * len(metric.labels), _Series())
-        line = lines[labels] = _Series(buckets=[0] * (len(metric.buckets) + 1) if metric.kind == "histogram" else [])
-    return line
+    if len(lines) >= MAX_SERIES:
+        return lines.setdefault(("other",) * len(metric.labels), _Series())
+    lines[labels] = _Series(buckets=[0] * (len(metric.buckets) + 1) if metric.kind == "histogram" else [])
+    return lines[labels]
 
 
 def value_of(metric: Described, *labels: str) -> float | None:

@@ -44,8 +44,12 @@ def commit_drafts(
     if not changed:
         return None
     read_only = [draft for draft in used_drafts if not draft.is_changed and draft.is_read]
-    ordered = sorted(changed, key=_order)
-    _probe(catalog, ordered)
+    # Drops come first and creations last, so that names and locations are free before they are reused.
+    ordered = sorted(changed, key=lambda draft: 2 if draft.is_new else 0 if draft.dropped else 1)
+    for draft in ordered:
+        if draft.proposed() and not draft.is_new:
+            catalog.use_options(draft.pinned, draft.options)
+            catalog.mirror.probe(draft.pinned, draft.head)
     proposal = Proposal(
         tables=tuple(draft.to_proposal() for draft in [*read_only, *ordered]),
         txn_id=txn_id,
@@ -70,19 +74,6 @@ def commit_drafts(
         if draft.dropped:
             _finish_drop(catalog, draft)
     return outcome
-
-
-def _order(draft: TableDraft) -> int:
-    """Sort key: drops come first and creations last, so that names and locations are free before they are reused."""
-    return 2 if draft.is_new else 0 if draft.dropped else 1
-
-
-def _probe(catalog: Catalog, drafts: Sequence[TableDraft]) -> None:
-    """Check, before a process's first commit to a table, whether another program wrote into its files."""
-    for draft in drafts:
-        if draft.proposed() and not draft.is_new:
-            catalog.use_options(draft.pinned, draft.options)
-            catalog.mirror.probe(draft.pinned, draft.head)
 
 
 def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:

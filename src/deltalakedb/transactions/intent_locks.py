@@ -45,7 +45,7 @@ class IntentLocks:
         self._holder = holder
         self._lease_ms = round(lease_seconds * 1000)
         self._released = threading.Event()
-        self._generation = forks.generation()
+        self._generation = forks.generation
         self._renewer: threading.Thread | None = None
 
     def take(self, wait_seconds: float) -> None:
@@ -64,7 +64,7 @@ class IntentLocks:
     def release(self) -> None:
         """Release the locks; if the database is unreachable, they expire."""
         if (
-            self._generation != forks.generation() or self._released.is_set()
+            self._generation != forks.generation or self._released.is_set()
         ):  # a forked child owns none of its parent's locks
             return
         self._released.set()

@@ -27,7 +27,7 @@ class TransactionLife(ABC):
         """The last version of each table by name, once the transaction is committed."""
         self._state: State = "open"
         self._entered = False
-        self._generation = forks.generation()
+        self._generation = forks.generation
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.txn_id!r}, {self._state})"
@@ -70,7 +70,7 @@ class TransactionLife(ABC):
     @property
     def _is_ours(self) -> bool:
         """Whether this process began the transaction. After a fork it belongs to the parent: only one may end it."""
-        return self._generation == forks.generation()
+        return self._generation == forks.generation
 
     def _check_open(self) -> None:
         if not self._is_ours:

@@ -100,7 +100,7 @@ def _decoder(field: Field) -> Callable[[Any], Any] | None:
         case Kind.MAP:
             return json.loads
         case Kind.LIST:
-            return _to_tuple
+            return lambda text: tuple(json.loads(text))
         case Kind.OBJECT:
             assert field.nested is not None
             return lru_cache(maxsize=64)(
@@ -108,10 +108,6 @@ def _decoder(field: Field) -> Callable[[Any], Any] | None:
             )  # a table's format is nearly always the same
         case _:
             return None
-
-
-def _to_tuple(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))
 
 
 add_from_row: Callable[[Values], AddFile] = row_form(AddFile).from_row

@@ -51,7 +51,7 @@ class DuckdbFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._wal = Path(f"{path}.wal")
-        self._generation = forks.generation()
+        self._generation = forks.generation
         self._users = 0
         self._changed = threading.Condition()
         self._readers: dict[int, int] = {}
@@ -82,7 +82,7 @@ class DuckdbFile:
     @property
     def is_ours(self) -> bool:
         """Whether this process opened it; a file inherited through a fork belongs to the parent."""
-        return self._generation == forks.generation()
+        return self._generation == forks.generation
 
     def in_this_process(self) -> "DuckdbFile":
         return self if self.is_ours else DuckdbFile.of(self.path)

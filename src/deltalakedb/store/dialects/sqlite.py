@@ -29,9 +29,14 @@ class SqliteStore:
     dialect = DIALECT
 
     def __init__(
-        self, path: str | Path, *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
+        self,
+        target: str | Path | Mapping[str, Any],
+        *,
+        schema: SchemaMode,
+        max_connections: int,
+        busy_timeout_seconds: float,
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path = Path(target if isinstance(target, str | Path) else target["path"]).absolute()
         self._busy_timeout_seconds = busy_timeout_seconds
         self._where = f"SQLite database {self.path}"
         self._may_create = schema == "create_if_missing"
@@ -164,11 +169,7 @@ class SqliteStore:
                 time.sleep(0.01)
 
 
-def open_sqlite(
-    target: str | Mapping[str, Any], *, schema: SchemaMode, max_connections: int, busy_timeout_seconds: float
-) -> SqliteStore:
-    path = target if isinstance(target, str | Path) else target["path"]
-    return SqliteStore(path, schema=schema, max_connections=max_connections, busy_timeout_seconds=busy_timeout_seconds)
+open_sqlite = SqliteStore
 
 
 def _allow_select(action: int, *_: object) -> int:
