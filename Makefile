@@ -53,18 +53,18 @@ SLOWEST := --durations=25 --durations-min=5
 # Exit code 5: ARGS chose no test of a kind.
 FAIL_IF_RED = for code in $$codes; do test $$code -eq 0 || test $$code -eq 5 || exit $$code; done
 
-# Tests that need a JVM share two Sparks, beside two processes for all others.
+# Tests that need a JVM share two Sparks, beside three processes for all others, which also wait for disks and servers.
 test: setup $(CLASSES) ## the suite on SQLite, DuckDB, Postgres, S3 and Spark, without the slow groups
 	@$(SCRATCH); \
 	$(PYTEST) -m "spark and not ($(SLOW))" -n 2 --dist loadgroup --no-loadscope-reorder $(SLOWEST) $(ARGS) >"$$log" 2>&1 & spark=$$!; \
-	$(PYTEST) -m "not spark and not ($(SLOW))" -n 2 --dist loadfile $(SLOWEST) $(ARGS); codes=$$?; \
+	$(PYTEST) -m "not spark and not ($(SLOW))" -n 3 --dist loadfile --no-loadscope-reorder $(SLOWEST) $(ARGS); codes=$$?; \
 	wait $$spark; codes="$$codes $$?"; cat "$$log"; $(FAIL_IF_RED)
 
 # As `make test`, with the slow groups; the cluster follows the tests without a JVM, which end first.
 test-full: setup $(CLASSES) ## `make test` and the slow groups: a Spark cluster, statements compared with plain delta-spark, all golden tables
 	@$(SCRATCH); \
 	$(PYTEST) -m "spark and not cluster" -n 2 --dist loadgroup --no-loadscope-reorder $(SLOWEST) $(ARGS) >"$$log" 2>&1 & spark=$$!; \
-	$(PYTEST) -m "not spark and not cluster" -n 2 --dist loadfile $(SLOWEST) $(ARGS); codes=$$?; \
+	$(PYTEST) -m "not spark and not cluster" -n 3 --dist loadfile --no-loadscope-reorder $(SLOWEST) $(ARGS); codes=$$?; \
 	$(PYTEST) -m cluster $(SLOWEST) $(ARGS); codes="$$codes $$?"; \
 	wait $$spark; codes="$$codes $$?"; cat "$$log"; $(FAIL_IF_RED)
 

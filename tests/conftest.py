@@ -58,8 +58,13 @@ _SHARED = {"tables_by_spark": "golden tables", "readers": "readers"}
 """What takes long to make and is made once: tests on it stay in one process."""
 _FIRST = (
     "test_compared.py", "golden tables", "test_statements.py", "readers", "test_spark_kills.py", "test_exactly_once.py",
+    "test_random_scans.py", "test_sql_snapshot.py", "test_metadata_queries.py",
+    "test_code_blocks.py", "test_catalog_model.py", "test_calls.py", "test_edges.py", "test_hidden_columns.py",
+    "test_filters.py", "test_object_store.py", "test_incremental.py", "test_crashes.py", "test_lives_of_tables.py",
+    "test_put_lock.py", "test_incremental_commits.py",
 )  # fmt: skip
-"""What takes longest is begun first, else one process would still be at it when the other has ended."""
+"""The groups and files that take longest are begun first, else one process would still be at one of them when the
+others have ended."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
@@ -87,7 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             groups[item] = shared[0] if shared else item.path.name
             item.add_marker(pytest.mark.xdist_group(groups[item]))
     places = {name: place for place, name in enumerate(_FIRST)}
-    items.sort(key=lambda item: places.get(groups.get(item, ""), len(places)))
+    items.sort(key=lambda item: places.get(groups.get(item, item.path.name), len(places)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
