@@ -89,12 +89,18 @@ def _scratch(lab: SparkLab, side: str, table: str) -> Path:
     return folder
 
 
-def large_table_rows(lab: Lab) -> list[Row]:
-    """A table of which only the files that a plan keeps exist: opened, planned and appended to."""
+def large_table(lab: Lab) -> tuple[SparkLab, int]:
+    """A table of which only the files that a plan keeps exist, and how many its log has."""
     spark, count = spark_lab(lab), lab.sizes.files
     spark.take_in("large", lab.log_of(count))
     for folder in spark.folders("large"):
         write_kept_files(folder, Spec(count), KEEP)
+    return spark, count
+
+
+def large_table_rows(lab: Lab) -> list[Row]:
+    """The large table, opened, planned and appended to."""
+    spark, count = large_table(lab)
     predicate = Spec(count).range_predicate(KEEP)
     steps: dict[str, Callable[[SparkSession, str, str], Any]] = {
         "open": lambda session, path, _: len(load(session, path).schema),

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from bench.lab import Lab
 from bench.measure import Timing
 from bench.report import Bar, Row, at_least, below, milliseconds
-from bench.spark import FASTER, KEEP, Calls, faster, ratio, sides, timed
+from bench.spark import FASTER, KEEP, Calls, faster, large_table, ratio, sides, timed
 from bench.spark_lab import PLAIN, ROWS_PER_REAL_FILE, SparkLab, spark_lab, spark_with_real_files, wide_rows
-from bench.tables import ROWS_PER_FILE, Spec, write_kept_files
+from bench.tables import ROWS_PER_FILE, Spec
 
 NO_SLOWER = Bar("<= 1.20x", lambda value: value <= 1.2)
 WHOLE_COLD = at_least(2)
@@ -79,10 +79,7 @@ def sql_plan_rows(lab: Lab) -> list[Row]:
 
 def sql_delete_rows(lab: Lab) -> list[Row]:
     """DELETE of one row, with its commit, after Delta has forgotten every table."""
-    spark, count = spark_lab(lab), lab.sizes.files
-    spark.take_in("large", lab.log_of(count))
-    for folder in spark.folders("large"):
-        write_kept_files(folder, Spec(count), KEEP)
+    spark, count = large_table(lab)
     first = max(count // 2 - KEEP // 2, 0) * ROWS_PER_FILE
     calls: Calls = {}
     for side, (session, table) in _tables(spark, "large").items():

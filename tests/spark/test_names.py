@@ -1,7 +1,5 @@
 """Tables of the catalog by their names in Spark SQL: made here or by others, beside what else the session has."""
 
-import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,42 +9,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-import deltalakedb as dl
 import deltalakedb.spark as dls
-
-NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
-
-
-class Names:
-    """A namespace of the test's own, written `ns` in statements."""
-
-    def __init__(self, spark: SparkSession, catalog: dl.Catalog) -> None:
-        self.spark, self.catalog, self.ns = spark, catalog, f"names_{uuid.uuid4().hex[:8]}"
-
-    def sql(self, text: str) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self.spark.sql(text.replace("ns.", f"{self.ns}.")).collect()]
-
-    def name(self, table: str) -> str:
-        return f"{self.ns}.{table}"
-
-    def make(self, table: str, *values: int) -> None:
-        """By Python, as another process would."""
-        with self.catalog.begin() as tx:
-            tx.create_table(self.name(table), pa.schema([("id", pa.int64())]))
-            tx.write(self.name(table), pa.table({"id": list(values)}), mode="append")
-
-    def tables(self) -> list[str]:
-        return sorted(str(row[1]) for row in self.sql(f"show tables in {self.ns}"))
-
-    def registered(self) -> list[str]:
-        prefix = f"{self.ns}."
-        return sorted(str(one).removeprefix(prefix) for one in self.catalog.tables() if str(one).startswith(prefix))
-
-
-@pytest.fixture
-def names(spark: SparkSession, bridge_catalog: dl.Catalog) -> Iterator[Names]:
-    yield Names(spark, bridge_catalog)
-    spark.sql("use default")
+from tests.spark.naming import NOT_FOUND, Names
 
 
 def test_tables_are_created_filled_and_read_by_name(names: Names) -> None:
@@ -369,53 +333,6 @@ def test_a_table_is_made_like_one_whatever_their_names(names: Names) -> None:
     with pytest.raises(AnalysisException, match="another format as its model"):
         names.sql("create table ns.`odd-1` like ns.pq using delta")
     assert names.registered() == ["`a model`", "`liked-it`", "plain"]
-
-
-def test_tables_of_nested_namespaces_are_read_and_written(names: Names) -> None:
-    nested = f"{names.ns}.inner.t"
-    with names.catalog.begin() as tx:
-        tx.create_table(nested, pa.schema([("id", pa.int64())]))
-        tx.write(nested, pa.table({"id": [1]}), mode="append")
-    names.sql(f"insert into {nested} values (2)")
-    assert names.sql(f"select * from {nested} order by id") == [(1,), (2,)]
-    assert len(names.sql(f"describe history {nested}")) == 3
-    with pytest.raises(AnalysisException, match=NOT_FOUND):
-        names.sql(f"select * from {names.ns}.inner.nothing")
-
-
-def test_tables_of_nested_namespaces_are_created_renamed_listed_and_dropped(names: Names) -> None:
-    names.sql("create table ns.inner.t (id bigint) using delta")
-    names.sql("insert into ns.inner.t values (1)")
-    names.sql("create table spark_catalog.ns.inner.`x/y` using delta as select 2 as id")
-    names.sql(
-        "create or replace table ns.inner.`x/y` using delta as with three as (select 3 as id) select * from three"
-    )
-    assert names.sql("select t.id, x.id from ns.inner.t t, ns.inner.`x/y` x") == [(1, 3)]
-    names.spark.range(2).writeTo(names.name("inner.frame")).using("delta").create()
-    names.sql("create table if not exists ns.inner.t (other string) using delta")
-    with pytest.raises(AnalysisException, match="ALREADY_EXISTS"):
-        names.sql("create table ns.inner.t (id bigint) using delta")
-    names.sql("alter table ns.inner.t rename to ns.inner.deeper.u")
-    names.sql("alter table ns.inner.deeper.u rename to ns.u")
-    names.sql("alter table ns.u rename to ns.inner.u")
-    assert names.registered() == ["inner.`x/y`", "inner.frame", "inner.u"]
-    assert sorted(row[1] for row in names.sql(f"show tables in {names.ns}.inner")) == ["frame", "u", "x/y"]
-    names.sql(f"use {names.ns}.inner")
-    assert names.sql("select id from u") == [(1,)]
-    assert len(names.sql("show tables")) == 3
-    names.sql("use default")
-    names.sql("drop table ns.inner.u")
-    names.sql("drop table if exists ns.inner.u")
-    with pytest.raises(AnalysisException, match=NOT_FOUND):
-        names.sql("drop table ns.inner.u")
-    names.sql(f"create namespace {names.ns}.inner.empty")
-    names.sql(f"drop namespace {names.ns}.inner.empty")
-    with pytest.raises(AnalysisException, match="SCHEMA_NOT_EMPTY"):
-        names.sql(f"drop namespace {names.ns}.inner")
-    names.sql("drop table ns.inner.frame purge")
-    assert names.registered() == ["inner.`x/y`"]
-    with pytest.raises(AnalysisException, match="REQUIRES_SINGLE_PART_NAMESPACE|TOO_MANY_NAME_PARTS"):
-        names.sql("create table ns.inner.plain (id int) using parquet")
 
 
 def test_a_transaction_takes_names_in_backticks(names: Names) -> None:

@@ -6,10 +6,10 @@ A column's ranges become windows of the planning index: one set for each width c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, ldexp
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from deltalakedb.log.predicates.atoms import IsNotNull, IsNull, Within
 from deltalakedb.log.predicates.ranges import NumberRange, TextRange, next_down, next_up
@@ -57,6 +57,9 @@ class IndexedAtom:
         return [r for r in self.atom.ranges if isinstance(r, TextRange)] if isinstance(self.atom, Within) else []
 
 
+_Range = TypeVar("_Range", NumberRange, TextRange)
+
+
 class NumberProbe(NamedTuple):
     """Selects rows of a class with `lower between low and high and upper >= reach`."""
 
@@ -77,56 +80,70 @@ class TextProbe(NamedTuple):
     reach_open: int
 
 
+_Probe = TypeVar("_Probe", NumberProbe, TextProbe)
+
+
 def number_probes(ranges: Sequence[NumberRange], width_classes: Iterable[int]) -> tuple[list[NumberProbe], bool]:
     """Returns windows that do not overlap within a class, and whether some cover several ranges."""
-    probes: list[NumberProbe] = []
-    merged = False
-    for width_class in width_classes:
-        if width_class == EMPTY:
-            continue
-        first = len(probes)
-        for item in ranges:
-            low = _farthest_lower(item, width_class)
-            if low > item.hi:
-                continue
-            if len(probes) > first and low <= probes[-1].high:
-                last = probes[-1]
-                probes[-1] = NumberProbe(width_class, last.low, max(last.high, item.hi), min(last.reach, item.lo))
-                merged = True
-            else:
-                probes.append(NumberProbe(width_class, low, item.hi, item.lo))
-    return probes, merged
+    return _windows(
+        ranges,
+        width_classes,
+        _number_probe,
+        lambda last, probe: last._replace(high=max(last.high, probe.high), reach=min(last.reach, probe.reach)),
+    )
 
 
-def _farthest_lower(item: NumberRange, width_class: int) -> float:
-    """The lowest lower bound of an interval of the class that can still reach the range, rounded down."""
+def _number_probe(item: NumberRange, width_class: int) -> NumberProbe | None:
+    """The window begins at the lowest lower bound of an interval of the class that can still reach the range."""
     if width_class == POINT:
-        return item.lo
-    if width_class >= min(UNBOUNDED, 1024) or item.lo == -inf:
-        return -inf
-    return next_down(item.lo - ldexp(1.0, width_class))
+        low = item.lo
+    elif width_class >= min(UNBOUNDED, 1024) or item.lo == -inf:
+        low = -inf
+    else:
+        low = next_down(item.lo - ldexp(1.0, width_class))
+    return NumberProbe(width_class, low, item.hi, item.lo) if low <= item.hi else None
 
 
 def text_probes(ranges: Sequence[TextRange], width_classes: Iterable[int]) -> tuple[list[TextProbe], bool]:
-    """Returns windows for text, like `number_probes`; a class is the length of the common prefix of a file's bounds.
+    """Returns windows for text, like `number_probes`; a class is the length of the common prefix of a file's bounds."""
+    return _windows(
+        ranges,
+        width_classes,
+        _text_probe,
+        lambda last, probe: last._replace(high=probe.high, high_open=probe.high_open),
+    )
 
-    A file of class n that reaches a text shares its first n characters or is above them, so its lower bound is not
-    below that prefix.
-    """
-    probes: list[TextProbe] = []
+
+def _text_probe(item: TextRange, width_class: int) -> TextProbe:
+    """A file of class n that reaches a text shares its first n characters or is above them, so its lower bound is not
+    below that prefix."""
+    low = item.lo if width_class == POINT else item.lo[:width_class]
+    high, high_open = (ABOVE_ALL_TEXT, 0) if item.hi is None else (item.hi, int(item.hi_open))
+    return TextProbe(width_class, low, high, high_open, item.lo, int(item.lo_open))
+
+
+def _windows(
+    ranges: Sequence[_Range],
+    width_classes: Iterable[int],
+    probe_of: Callable[[_Range, int], _Probe | None],
+    join: Callable[[_Probe, _Probe], _Probe],
+) -> tuple[list[_Probe], bool]:
+    """The probes of all ranges and classes; those of a class that overlap are joined. Also whether some were."""
+    probes: list[_Probe] = []
     merged = False
     for width_class in width_classes:
         if width_class == EMPTY:
             continue
         first = len(probes)
         for item in ranges:
-            low = item.lo if width_class == POINT else item.lo[:width_class]
-            high, high_open = (ABOVE_ALL_TEXT, 0) if item.hi is None else (item.hi, int(item.hi_open))
-            if len(probes) > first and low <= probes[-1].high:
-                probes[-1] = probes[-1]._replace(high=high, high_open=high_open)
+            probe = probe_of(item, width_class)
+            if probe is None:
+                continue
+            if len(probes) > first and probe.low <= probes[-1].high:
+                probes[-1] = join(probes[-1], probe)
                 merged = True
             else:
-                probes.append(TextProbe(width_class, low, high, high_open, item.lo, int(item.lo_open)))
+                probes.append(probe)
     return probes, merged
 
 
