@@ -8,6 +8,7 @@ DeltaError
 |   |__ NamespaceNotFoundError     a TableNotFoundError; NamespaceNotEmptyError
 |   |__ NotADeltaTableError        an Iceberg table or view has this name
 |   |__ NegativeVersionError       a VersionNotFoundError, and an OverflowError as in `deltalake`
+|__ NotPermittedError              the caller of `dl serve` lacks a right
 |__ BadIcebergRequestError         a request of an Iceberg client, or an Iceberg metadata file, that cannot be accepted
 |__ NotSayableInIcebergError       .problems: a Delta table has something that Iceberg does not
 |__ PlanNotFoundError              a scan plan that never was, was cancelled or has expired
@@ -123,6 +124,10 @@ class NamespaceNotFoundError(TableNotFoundError):
 
 class NamespaceNotEmptyError(DeltaError):
     """A namespace that holds tables or other namespaces is not dropped."""
+
+
+class NotPermittedError(DeltaError):
+    """The caller may not do this: no grant gives the right, to the caller or to one of the caller's groups."""
 
 
 class NotADeltaTableError(DeltaError):

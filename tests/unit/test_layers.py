@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("transaction", "schema", "warnings"),
     ("operations",),
     ("mirror",),
+    ("rights",),
     ("store", "files", "data"),
     ("storage",),
     ("telemetry",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.catalog.delta_logs import CatalogFiles
 from deltalakedb.catalog.entries import TableInfo, is_promoted_by_writes, require_table, table_info, within
+from deltalakedb.catalog.grants import CatalogGrants
 from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.catalog.instants import Instant, to_epoch_ms
 from deltalakedb.catalog.names import CatalogNames
@@ -102,7 +103,7 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogFiles, CatalogNames, IcebergAccess):
+class Catalog(CatalogFiles, CatalogGrants, CatalogNames, IcebergAccess):
     """A database of Delta logs and Iceberg metadata. Call `close()` when done, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:

@@ -20,6 +20,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.log.checks.secret_checks import refuse_secrets
 from deltalakedb.store import Connection, Store, locations, namespaces, registry
 from deltalakedb.store.audit import write_audit
+from deltalakedb.store.grants import remove_grants_of_namespace
 from deltalakedb.store.names import DEFAULT_NAMESPACE, name_key, parse_namespace
 from deltalakedb.store.namespaces import Namespace
 from deltalakedb.store.registry import TableRow
@@ -98,6 +99,7 @@ class CatalogNames(ABC):
                     continue
                 now_ms = registry.next_change_ms(conn)
                 namespaces.drop_namespace(conn, current, at_ms=now_ms)
+                remove_grants_of_namespace(conn, current.namespace)
                 self._audit(conn, "drop namespace", now_ms, {"namespace": current.namespace})
         return dropped
 

@@ -78,7 +78,7 @@ def doctor(
     if path is not None:
         checks = [_folder(path, catalog, options)]
     else:
-        checks = [*_packages(), _java(), _catalog(catalog), *_storage(location, options)]
+        checks = [*_packages(), _java(), *_catalog(catalog), *_storage(location, options)]
         if spark:
             checks += _spark(catalog, master, endpoint, conf or [])
     rows = [asdict(check) for check in checks]
@@ -152,13 +152,25 @@ def _java() -> Check:
     )
 
 
-def _catalog(uri: str | None) -> Check:
+def _catalog(uri: str | None) -> Iterator[Check]:
     try:
         with open_catalog(uri, sql_schema="error") as catalog:  # a check must not create a catalog
-            return Check("catalog", "ok", f"{catalog.uri}, {len(catalog.tables())} tables")
+            yield Check("catalog", "ok", f"{catalog.uri}, {len(catalog.tables())} tables")
+            yield _rights(catalog.config.rights_mode)
     except DeltaError as error:
         status = "failed" if uri else "missing"
-        return Check("catalog", status, redact(" ".join(str(error).split())), "dl init --catalog URI creates one")
+        yield Check("catalog", status, redact(" ".join(str(error).split())), "dl init --catalog URI creates one")
+
+
+def _rights(mode: str) -> Check:
+    if mode == "off":
+        return Check("rights", "ok", "off: who has a token of `dl serve` may do everything")
+    return Check(
+        "rights",
+        "ok",
+        "on, behind `dl serve` only",
+        "give the database's login or file, and the tables' storage, only to those who may do everything",
+    )
 
 
 def _spark(catalog: str | None, master: str | None, endpoint: str | None, conf: Sequence[str]) -> list[Check]:

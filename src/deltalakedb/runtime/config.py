@@ -13,10 +13,11 @@ from deltalakedb.exceptions import ConfigError, redact
 
 MirrorMode = Literal["inline", "background", "off"]
 ConditionalPut = Literal["auto", "required", "lock"]
+RightsMode = Literal["off", "on"]
 SqlSchema = Literal["create_if_missing", "error"]
 
 
-_SECTIONS = ("catalog", "cdc", "concurrency", "data", "mirror", "retention", "serve", "sql")
+_SECTIONS = ("catalog", "cdc", "concurrency", "data", "mirror", "retention", "rights", "serve", "sql")
 
 
 def _choice(*allowed: str) -> Callable[[Any], str]:
@@ -133,6 +134,7 @@ class Config:
     retention_deleted_file_days: int = _setting(_integer(0), 7)
     data_memory_limit: str | None = _setting(_text)
     data_temp_folder: str | None = _setting(_text)
+    rights_mode: RightsMode = _setting(_choice("off", "on"), "off")
     serve_threads: int = _setting(_integer(1), 16)
     serve_txn_timeout: float = _setting(_seconds, 300.0)
     serve_token: str | None = _setting(_text, is_secret=True)

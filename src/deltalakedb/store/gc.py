@@ -59,6 +59,7 @@ _DROPPED_ROWS = (
     "delete_dropped_vectors",
     "delete_dropped_delta_lists",
     "delete_dropped_delta_manifests",
+    "delete_dropped_grants",
     "delete_dropped_names",
     "delete_dropped_location",
 )

@@ -63,6 +63,7 @@ select (select count(*) from dl_table_versions where table_id = :table_id) as ve
        (select count(*) from dl_iceberg_vectors where table_id = :table_id) as iceberg_vectors,
        (select count(*) from dl_iceberg_delta_lists where table_id = :table_id) as iceberg_delta_lists,
        (select count(*) from dl_iceberg_delta_manifests where table_id = :table_id) as iceberg_delta_manifests,
+       (select count(*) from dl_grants where table_id = :table_id) as grants,
        (select count(*) from dl_tables where table_id = :table_id) as names;
 
 -- name: advance_base
