@@ -34,6 +34,32 @@ publication = "shop"
 slot = "dl_shop"
 mask_key = "{key}"
 """
+SHOP = (
+    "create schema hr",
+    "create table users (id int primary key, email text, phone text, name text, born date, country text)",
+    "insert into users select n, 'mail-' || n, 'call-' || n, 'name-' || n, date '2000-01-01' + n, 'c' || n % 3 "
+    "from generate_series(1, 30) n",
+    "create table hr.staff (id int primary key, salary int, note text)",
+    "insert into hr.staff values (1, 987650001, 'private-1'), (2, null, null)",
+    "create table tmp_load (id int primary key)",
+    "create publication shop for all tables",
+)
+MASKS = """
+namespace = "lake"
+exclude = ["*.tmp_*"]
+
+[[cdc.rules]]
+tables = "users"
+exclude_columns = ["phone"]
+mask = { email = "hash", name = { constant = "somebody" }, born = "null" }
+
+[[cdc.rules]]
+tables = "hr.*"
+namespace = "people.{schema}"
+name = "{table}_now"
+mask = { salary = { constant = 0 } }
+exclude_columns = "no*"
+"""
 
 
 def masked(text: str | None, key: str = KEY) -> str | None:
@@ -121,3 +147,8 @@ def check_hidden(lake: Lake, secrets: Mapping[str, str]) -> None:
 def rows(lake: Lake, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = lake.catalog.table(name).to_pyarrow_table().to_pylist()
     return found
+
+
+def history(lake: Lake, name: str) -> list[dict[str, Any]]:
+    """The changes of a table in their order."""
+    return sorted(rows(lake, name), key=lambda row: (row["_lsn"], row["_ordinal"]))

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 
 from deltalakedb.cdc.control import load_capture
 from tests.cdc import judging
+from tests.cdc.alterations import Alterations
 from tests.cdc.capturing import WHAT, capture_once, check_money, is_far_behind, money, settings_of
 from tests.cdc.conftest import Lake, Source
-from tests.cdc.load import PUBLICATION, TOTAL, Alterations, Load, Loads, create_tables, fill, total
+from tests.cdc.load import PUBLICATION, TOTAL, Load, Loads, create_tables, fill, total
 from tests.cdc.runner_process import RunnerProcess, choose_kills
 from tests.cdc.witness import Witness
 from tests.fixtures.sizes import FULL, sized
