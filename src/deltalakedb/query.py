@@ -136,7 +136,7 @@ class QueryBuilder:
             for name in self._tables:
                 self._show(engine, name, (*_FLOATS, *kept))
         answer = _answer(engine, _with_longs(engine, text), casts_columns=query is not None and query.casts_columns)
-        return with_views(answer if query is None else _described(answer, query))
+        return with_views(answer) if query is None else with_views(_described(answer, query), plain=query.plain)
 
     def _kept_from_scans(self, engine: Engine, sql: str) -> tuple[IsKind, ...]:
         """The kinds of columns, beside floats, whose conditions must not be handed to the tables in this query."""
@@ -251,18 +251,27 @@ def _with_longs(engine: Engine, sql: str) -> str:
     return f"select * replace ({longs}) from ({sql})"
 
 
+_OF_VALUES: Final = (
+    "Execution error: ", "Out of Range Error: ", "Invalid Input Error: ", "Conversion Error: Date out ",
+    "Conversion Error: Time out ",
+)  # fmt: skip
+"""How errors begin of functions that a value was no argument for."""
+
+
 def _answer(engine: Engine, sql: str, *, casts_columns: bool) -> pa.RecordBatchReader:
-    """The rows of a query. One that divides by zero, or casts a value of a row that cannot be cast, fails while its
-    rows are read, as in `deltalake`."""
+    """The rows of a query. One that divides by zero, or that has a value which a cast or a function refuses, fails
+    while its rows are read, as in `deltalake`."""
     import pyarrow as pa
 
     try:
         return engine.reader(sql)
     except PredicateError as error:
         cannot_cast = casts_columns and str(error).startswith(("Cast error: ", "Parser error: "))
-        if DIVIDED_BY_ZERO not in str(error) and not cannot_cast:
+        cannot_compute = str(error).startswith(_OF_VALUES)
+        if DIVIDED_BY_ZERO not in str(error) and not cannot_cast and not cannot_compute:
             raise
-        failure = Exception(f"External error: {f'Arrow error: {error}' if cannot_cast else DIVIDED_BY_ZERO}")
+        said = f"Arrow error: {error}" if cannot_cast else str(error) if cannot_compute else DIVIDED_BY_ZERO
+        failure = Exception(f"External error: {said}")
         failure.__cause__ = error
     schema = engine.table(f"select * from ({sql}) limit 0").schema
     return pa.RecordBatchReader.from_batches(schema, map(_raise, [failure]))

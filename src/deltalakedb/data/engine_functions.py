@@ -108,7 +108,8 @@ MACROS: Final = (
     "create macro dl_cbrt(x) as case when x = 0 or abs(x) > 1e100 then cbrt(x) "
     "else cbrt(x) - (pow(cbrt(x), 3) - x) / (3 * pow(cbrt(x), 2)) end",
     "create macro dl_array_to_string(x, y) as case when x is null or y is null then null "
-    "else coalesce(array_to_string(x, y), '') end",
+    "else coalesce(array_to_string(x, y), '') end, (x, y, n) as case when x is null or y is null then null "
+    "else coalesce(array_to_string(list_transform(x, lambda e: coalesce(cast(e as varchar), n)), y), '') end",
     "create macro dl_array_remove(x, e) as case when coalesce(list_position(x, e), 0) = 0 then x "
     "else list_concat(x[:list_position(x, e) - 1], x[list_position(x, e) + 1:]) end",
     "create macro dl_array_distinct(x) as list_filter(x, lambda e, i: list_position(x, e) = i)",
@@ -188,7 +189,36 @@ MACROS: Final = (
     "when n > 0 then array_to_string(string_split(x, y)[:n], y) else array_to_string(string_split(x, y)[n:], y) end",
     "create macro array_any_value(x) as list_filter(x, lambda e: e is not null)[1]",
     "create macro dl_array_distance(x, y) as list_distance(cast(x as double[]), cast(y as double[]))",
-    "create macro array_ndims(x) as (length(typeof(x)) - length(replace(typeof(x), '[]', ''))) // 2",
+    "create macro array_ndims(x) as case when x is not null "
+    "then (length(typeof(x)) - length(replace(typeof(x), '[]', ''))) // 2 end",
+    "create macro array_dims(x) as case when typeof(x) like '%[][]' "
+    "then error('array_dims: the lengths of a list of lists are not known here') "
+    "when len(x) > 0 then cast([len(x)] as ubigint[]) end",
+    # Lists as vectors.
+    *(
+        f"create macro {name}(x, y) as case when len(x) <> len(y) then error('Execution error: {name} requires both "
+        f"list inputs to have the same length per row, got ' || len(x) || ' and ' || len(y)) when y is not null "
+        f"then list_transform(x, lambda e, i: cast(e as double) {sign} cast(y[i] as double)) end"
+        for name, sign in (("array_add", "+"), ("array_subtract", "-"))
+    ),
+    "create macro array_scale(x, y) as case when y is not null "
+    "then list_transform(x, lambda e: cast(e as double) * cast(y as double)) end",
+    "create macro array_normalize(x) as case when list_sum(list_transform(x, lambda e: cast(e as double) * e)) <> 0 "
+    "then list_transform(x, lambda e: e / sqrt(list_sum(list_transform(x, lambda w: cast(w as double) * w)))) end",
+    "create macro array_avg(x) as list_avg(cast(x as double[]))",
+    "create macro array_product(x) as list_product(cast(x as double[]))",
+    "create macro dl_array_sum(x) as list_sum(cast(x as double[]))",
+    "create macro inner_product(x, y) as list_inner_product(cast(x as double[]), cast(y as double[]))",
+    "create macro dl_arrays_zip(x, y) as list_transform(range(1, greatest(len(x), len(y)) + 1), "
+    "lambda i: {'1': x[i], '2': y[i]}), (x, y, z) as list_transform(range(1, greatest(len(x), len(y), len(z)) + 1), "
+    "lambda i: {'1': x[i], '2': y[i], '3': z[i]})",
+    # Texts as lists.
+    "create macro dl_split(x, y) as case when x = '' then cast([] as varchar[]) when y is null "
+    "then string_split(x, '') when y = '' and x is not null then [x] else string_split(x, y) end",
+    "create macro dl_string_to_array(x, y) as dl_split(x, y), "
+    "(x, y, n) as list_transform(dl_split(x, y), lambda e: nullif(e, n))",
+    # Maps.
+    "create macro dl_map_extract(x, k) as [map_extract_value(x, k)]",
     f"create macro array_positions(x, e) as cast(list_filter(range(1, len(x) + 1), "
     f"lambda i: {_SAME.format('x[i]')}) as ubigint[])",
     f"create macro array_remove_all(x, e) as list_filter(x, lambda v: not ({_SAME.format('v')}))",
@@ -200,7 +230,8 @@ MACROS: Final = (
     f"and {_AMONG_FIRST} then y else v end)",
     "create macro array_replace(x, e, y) as array_replace_n(x, e, y, 1)",
     "create macro array_repeat(e, n) as list_transform(range(n), lambda i: e)",
-    "create macro array_union(x, y) as dl_array_distinct(list_concat(x, y))",
+    "create macro array_union(x, y) as case when x is not null and y is not null "
+    "then dl_array_distinct(list_concat(x, y)) end",
     "create macro dl_array_intersect(x, y) as dl_array_distinct(list_filter(x, lambda v: "
     "len(list_filter(y, lambda w: w is not distinct from v)) > 0))",
     "create macro dl_array_except(x, y) as dl_array_distinct(list_filter(x, lambda v: "

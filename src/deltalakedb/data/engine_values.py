@@ -49,10 +49,11 @@ _RENAMED: Final = {
     "ARRAY_EMPTY": "EMPTY",
     "ARRAY_PUSH_FRONT": "LIST_PREPEND",
     "ARRAYS_OVERLAP": "LIST_HAS_ANY",
-    "LIST_LENGTH": "LEN",
-    "LIST_UNION": "ARRAY_UNION",
+    "ELEMENT_AT": "DL_MAP_EXTRACT",
+    "LIST_ZIP": "DL_ARRAYS_ZIP",
+    "MAP_EXTRACT": "DL_MAP_EXTRACT",
     "MAKE_LIST": "LIST_VALUE",
-    "STRING_TO_LIST": "STRING_SPLIT",
+    "STRING_TO_LIST": "DL_STRING_TO_ARRAY",
     "SUBSTR_INDEX": "DL_SUBSTRING_INDEX",
     "SUBSTRING_INDEX": "DL_SUBSTRING_INDEX",
     "VAR_SAMPLE": "VAR_SAMP",
@@ -138,8 +139,8 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
         elif type(node) in _OF_TEXTS:
             _refuse_other_types(node, kind_of)
             node.replace(_call(_OF_TEXTS[type(node)], node.this))
-        elif type(node) in _CLASSES:
-            node.replace(_CLASSES[type(node)](node))
+        elif type(node) in _CLASSES and not (is_rule and isinstance(node, exp.Split)):
+            _put(node, _CLASSES[type(node)](node))
         elif isinstance(node, exp.Struct) and not any(isinstance(one, _NAMED) for one in node.expressions):
             node.set("expressions", [_name_value(f"c{place}", one) for place, one in enumerate(node.expressions)])
         elif isinstance(node, exp.HexString):
@@ -238,7 +239,12 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.Uuid: lambda node: exp.cast(node.copy(), "text"),
     exp.Substring: lambda node: _substring(node),
     exp.Cbrt: lambda node: _call("DL_CBRT", exp.cast(node.this, "double")),
-    exp.ArrayToString: lambda node: _call("DL_ARRAY_TO_STRING", node.this, node.expression),
+    exp.ArrayToString: lambda node: _call("DL_ARRAY_TO_STRING", *node.iter_expressions()),
+    exp.ArraysZip: lambda node: _call("DL_ARRAYS_ZIP", *node.expressions),
+    exp.DotProduct: lambda node: _call("INNER_PRODUCT", *node.iter_expressions()),
+    exp.GenerateSeries: lambda node: _series(node),
+    exp.ArraySum: lambda node: _call("DL_ARRAY_SUM", node.this),
+    exp.Split: lambda node: _call("DL_STRING_TO_ARRAY", *node.iter_expressions()),
     exp.ArrayRemove: lambda node: _call("DL_ARRAY_REMOVE", node.this, node.expression),
     exp.ArrayDistinct: lambda node: _call("DL_ARRAY_DISTINCT", node.this),
     exp.ArrayIntersect: lambda node: _call("DL_ARRAY_INTERSECT", *node.expressions),
@@ -278,6 +284,13 @@ def _log(node: Node) -> Node:
 
 def _split_part(node: Node) -> Node:
     return _call("DL_SPLIT_PART", node.this, node.args["delimiter"], node.args["part_index"])
+
+
+def _series(node: Node) -> Node:
+    """`generate_series` of dates has dates, and is a table where it is read from."""
+    start = node.args["start"]
+    days = isinstance(start, exp.Cast) and start.to.this == exp.DataType.Type.DATE
+    return exp.cast(node.copy(), "date[]", dialect=DuckDB) if days and not isinstance(node.parent, exp.Table) else node
 
 
 def _pad(node: Node) -> Node:
@@ -395,6 +408,9 @@ def translate_function(node: Node) -> Node:
         return parse_moment("to_timestamp", arguments[0], arguments[1:])
     if name == "APPROX_PERCENTILE_CONT" and len(arguments) > 1:
         return _call("QUANTILE_CONT", exp.cast(arguments[0], "double"), arguments[1])
+    if name == "ARRAY_SORT" and arguments:
+        usual = (exp.Literal.string("ASC"), exp.Literal.string("NULLS FIRST"))
+        return _call("LIST_SORT", *arguments, *usual[len(arguments) - 1 :])
     if name == "TO_HEX":
         return exp.Lower(this=_call("HEX", *arguments))
     if name == "SHA256":

@@ -135,6 +135,8 @@ class AnswerColumn:
     """The type where it is a column of a table as it is; None where DuckDB tells it."""
     notes: Mapping[bytes, bytes] | None = None
     """What the table's schema notes on it, such as a comment."""
+    plain: bool = False
+    """Whether the texts in its lists and structs are no views: those of literals and of maps."""
 
 
 Columns: TypeAlias = dict[str, AnswerColumn]

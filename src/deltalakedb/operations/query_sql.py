@@ -55,6 +55,7 @@ _ALIKE: Final = (
 """What is null only if a part of it is."""
 
 
+_OF_MAPS: Final = ("map_keys", "map_values", "map_entries")
 _CLAUSES: Final = ("where", "group", "having", "order", "qualify")
 
 
@@ -74,6 +75,11 @@ class Query:
     """What DataFusion says where DuckDB says this; None where it does not matter."""
     casts_columns: bool = False
     """Whether a value of a row may be one that a cast refuses, so the query fails while its rows are read."""
+
+    @property
+    def plain(self) -> set[str]:
+        """The columns with texts that are no views."""
+        return {one.name for one in self.columns or () if one.plain}
 
     def describe(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the answer, of which DuckDB gives this one."""
@@ -321,10 +327,12 @@ class _Reader:
         self._types.change(item, scope.kind_of)
         if constant:
             nullable = self._is_null(item.this.sql(dialect=DuckDB, unsupported_level=ErrorLevel.IGNORE))
-        return AnswerColumn(name, nullable, kind)
+        return AnswerColumn(name, nullable, kind, plain=constant or self._is_of_map(value))
 
     def _may_be_null(self, node: Node, scope: Scope) -> bool:
-        if isinstance(node, exp.Literal | exp.Boolean | exp.Is | exp.Exists):
+        if isinstance(node, exp.Is):
+            return self._may_be_null_test(node, scope)
+        if isinstance(node, exp.Literal | exp.Boolean | exp.Exists) or _is_decided(node):
             return False
         if isinstance(node, exp.Column):
             match = scope.find(node)
@@ -350,9 +358,26 @@ class _Reader:
         if isinstance(node, exp.Coalesce):
             parts = (node.this, *node.expressions)
             return is_widened(parts, scope.kind_of) or all(self._may_be_null(one, scope) for one in parts)
+        if isinstance(node, exp.Not) and isinstance(node.this, exp.Is):
+            return self._may_be_null_test(node.this, scope)
         if isinstance(node, _ALIKE):
             return any(self._may_be_null(one, scope) for one in node.iter_expressions() if _is_value(one))
         return True
+
+    def _is_of_map(self, node: Node) -> bool:
+        return isinstance(node, exp.Func) and function_name(node, self._text) in _OF_MAPS
+
+    def _may_be_null_test(self, node: Node, scope: Scope) -> bool:
+        """Whether DataFusion takes a test for one that may be null: `x is true` if `x` may be."""
+        return not isinstance(node.expression, exp.Null) and self._may_be_null(node.this, scope)
+
+
+def _is_decided(node: Node) -> bool:
+    """Whether it is an `or` with a part that is true, or an `and` with one that is false."""
+    if not isinstance(node, exp.Or | exp.And):
+        return False
+    parts = [one.this for one in node.flatten() if isinstance(one, exp.Boolean)]
+    return isinstance(node, exp.Or) in parts
 
 
 def _select_of_values(values: Node) -> Node:

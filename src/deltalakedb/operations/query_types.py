@@ -62,12 +62,10 @@ _UINT64: Final = frozenset(
         "dense_rank",
         "ntile",
         "array_length",
-        "cardinality",
         "approx_distinct",
         "array_position",
         "array_ndims",
         "array_indexof",
-        "list_length",
         "regr_count",
     )
 )
@@ -79,7 +77,9 @@ _RENAMED: Final = {
 }
 _LISTS: Final = frozenset(
     ("array_append", "array_prepend", "array_remove", "array_reverse", "array_sort", "array_distinct", "array_slice",
-     "array_pop_back", "array_pop_front", "array_replace", "array_union", "array_intersect", "array_except")
+     "array_pop_back", "array_pop_front", "array_push_back", "array_push_front", "array_remove_all", "array_remove_n",
+     "array_replace", "array_replace_all", "array_replace_n", "array_resize", "array_union", "array_intersect",
+     "array_except")
 )  # fmt: skip
 _TAKE_VALUES: Final = (exp.ArrayAppend, exp.ArrayPrepend, exp.ArrayRemove)
 _UNITS: Final = {
@@ -149,6 +149,11 @@ def result_kind(node: Node, kind_of: KindOf) -> pa.DataType | None:
         if isinstance(node.expression, exp.Column) and kind == pa.timestamp("us"):
             return kind
         return pa.timestamp("ns", kind.tz if kind is not None and pa.types.is_timestamp(kind) else None)
+    if isinstance(node, exp.TimeFromParts):
+        return pa.time32("s")
+    if isinstance(node, exp.Bracket) and isinstance(node.expressions[0], exp.Slice):
+        kind = kind_of(node.this) if isinstance(node.this, exp.Column) else None
+        return kind if kind is not None and pa.types.is_list(kind) else None
     if _keeps_list(node):
         return _kind_of_list(node, kind_of)
     if isinstance(node, exp.DateTrunc | exp.TimestampTrunc) and (
@@ -162,7 +167,12 @@ def _keeps_list(node: Node) -> bool:
     """Whether it is a list made of another one, whose elements are called as there."""
     name = node.name.lower() if isinstance(node, exp.Anonymous) else str(node.sql_name()).lower() if isinstance(
         node, exp.Func) else ""  # fmt: skip
-    return name in _LISTS
+    return _array_name(name) in _LISTS
+
+
+def _array_name(name: str) -> str:
+    """The name of a function of lists that begins with `array_`, of which another begins with `list_`."""
+    return f"array_{name.removeprefix('list_')}" if name.startswith("list_") else name
 
 
 def _kind_of_list(node: Node, kind_of: KindOf) -> pa.DataType | None:
@@ -250,6 +260,8 @@ class TypeChanges:
                 if isinstance(one.parent, exp.Alias) and is_duration(one, kind_of):
                     one.set("this", exp.Anonymous(this="EPOCH_US", expressions=[one.this]))
                     one.set("expression", exp.Anonymous(this="EPOCH_US", expressions=[one.expression]))
+            elif isinstance(one, exp.Mod) and (digits := _digits_of_rest(one, kind_of)) is not None:
+                _cast(one, digits)
             elif isinstance(one, exp.FirstValue | exp.LastValue) and not isinstance(one.parent, exp.Window):
                 name = "FIRST" if isinstance(one, exp.FirstValue) else "LAST"
                 one.replace(exp.Anonymous(this=name, expressions=[one.this]))
@@ -260,7 +272,7 @@ class TypeChanges:
         translate_values(node, lambda column: delta_name(kind_of(column)))
 
     def _change_function(self, node: Node, kind_of: KindOf) -> None:
-        name = function_name(node, self._text)
+        name = _array_name(function_name(node, self._text))
         if isinstance(node, exp.Anonymous) and name in _RENAMED:
             node.set("this", _RENAMED[name])
         if name == "signum":
@@ -276,6 +288,11 @@ class TypeChanges:
             _cast(node, "int")
         elif name in _INT32 or name in _UINT64:
             _cast(node, "int" if name in _INT32 else "ubigint")
+        elif name == "cardinality" and isinstance(node.expressions[0], exp.Column):
+            kind = kind_of(node.expressions[0])
+            if kind is not None and pa.types.is_map(kind):
+                node.set("expressions", [exp.Anonymous(this="MAP_KEYS", expressions=node.expressions)])
+            _cast(node, "ubigint")
         elif (digits := _digits_of_total(node, kind_of)) is not None:
             _cast(node, digits)
 
@@ -298,7 +315,7 @@ class TypeChanges:
 
     def _decides_type(self, parent: Node) -> bool:
         if isinstance(parent, exp.Anonymous):
-            return function_name(parent, self._text) in _NUMBERS_IN_FUNCTIONS
+            return _array_name(function_name(parent, self._text)) in _NUMBERS_IN_FUNCTIONS
         digits = isinstance(parent, exp.Neg) and isinstance(parent.parent, exp.Round)
         return isinstance(parent, _NUMBERS_IN) and not digits
 
@@ -349,6 +366,16 @@ def _digits_of_total(node: Node, kind_of: KindOf) -> str | None:
         return None
     more, scale = (10, 0) if isinstance(node, exp.Sum) else (4, 4)
     return f"decimal({min(kind.precision + more, 38)}, {kind.scale + scale})"
+
+
+def _digits_of_rest(node: Node, kind_of: KindOf) -> str | None:
+    """The type of what is left of a division of a decimal column and a whole number; None for anything else."""
+    kinds = [kind_of(one) if isinstance(one, exp.Column) else None for one in (node.this, node.expression)]
+    decimal = next((kind for kind in kinds if kind is not None and pa.types.is_decimal(kind)), None)
+    other = any(kind is not None and pa.types.is_integer(kind) for kind in kinds) or _is_whole(node.expression)
+    if decimal is None or not other:
+        return None
+    return f"decimal({min(decimal.precision - decimal.scale, 20) + decimal.scale}, {decimal.scale})"
 
 
 def own_parts(node: Node) -> list[Node]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 import arro3.core
@@ -44,12 +44,15 @@ def note_columns(schema: pa.Schema, notes: Mapping[str, Mapping[bytes, bytes]]) 
     return pa.schema([field.with_metadata(notes[field.name]) if field.name in notes else field for field in schema])
 
 
-def with_views(rows: pa.RecordBatchReader, *, nested: bool = True) -> pa.RecordBatchReader:
+def with_views(rows: pa.RecordBatchReader, *, nested: bool = True, plain: Collection[str] = ()) -> pa.RecordBatchReader:
     """Return the same rows with strings and binaries as views, the types that `deltalake` streams.
 
-    With `nested` this includes those in structs and lists; the change data feed of `deltalake` leaves them unchanged.
+    With `nested` this includes those in structs and lists, save those of the columns in `plain`; the change data feed
+    of `deltalake` leaves them unchanged.
     """
-    schema = pa.schema([field.with_type(_as_view(field.type, nested)) for field in rows.schema])
+    schema = pa.schema(
+        [field.with_type(_as_view(field.type, nested and field.name not in plain)) for field in rows.schema]
+    )
     if schema.equals(rows.schema):
         return rows
     return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))

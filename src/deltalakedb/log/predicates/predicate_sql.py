@@ -36,8 +36,26 @@ Node = Any
 """A node of sqlglot's tree; the library's names for its types change between releases."""
 
 
-_OTHERWISE_IN_DUCKDB: Final = ("ENCODE", "DECODE", "SHA256", "TO_HEX", "ARRAY_HAS")
+_OTHERWISE_IN_DUCKDB: Final = ("ENCODE", "DECODE", "SHA256", "TO_HEX", "ARRAY_HAS", "ARRAY_SORT")
 """Functions whose arguments, results or names DuckDB's grammar changes."""
+
+
+_OF_ARRAYS: Final = (
+    "ADD", "ANY_VALUE", "APPEND", "AVG", "CAT", "COMPACT", "CONCAT", "CONTAINS", "DIMS", "DISTANCE", "DISTINCT",
+    "ELEMENT", "EMPTY", "EXCEPT", "EXTRACT", "HAS", "HAS_ALL", "HAS_ANY", "INDEXOF", "INTERSECT", "JOIN", "LENGTH",
+    "MAX", "NDIMS", "NORMALIZE", "POP_BACK", "POP_FRONT", "POSITION", "PREPEND", "PRODUCT", "PUSH_BACK",
+    "PUSH_FRONT", "REMOVE", "REMOVE_ALL", "REMOVE_N", "REPEAT", "REPLACE", "REPLACE_ALL", "REPLACE_N", "RESIZE",
+    "REVERSE", "SCALE", "SLICE", "SORT", "SUBTRACT", "SUM", "TO_STRING", "UNION",
+)  # fmt: skip
+"""Functions of DataFusion that are called `array_` and `list_`."""
+
+
+def _array_function(name: str) -> Callable[[list[Node]], Node]:
+    """What makes a node of `array_name(...)`."""
+    known: Callable[[list[Node]], Node] | None = DuckDB.Parser.FUNCTIONS.get(f"ARRAY_{name}")
+    if known is None or f"ARRAY_{name}" in _OTHERWISE_IN_DUCKDB:
+        return lambda args: exp.Anonymous(this=f"array_{name.lower()}", expressions=args)
+    return known
 
 
 class DataFusion(DuckDB):
@@ -56,6 +74,7 @@ class DataFusion(DuckDB):
 
         FUNCTIONS = {  # noqa: RUF012
             **{name: make for name, make in DuckDB.Parser.FUNCTIONS.items() if name not in _OTHERWISE_IN_DUCKDB},
+            **{f"LIST_{name}": _array_function(name) for name in _OF_ARRAYS},
             "DATE_BIN": lambda args: exp.DateBin(
                 this=seq_get(args, 0), expression=seq_get(args, 1), origin=seq_get(args, 2)
             ),
