@@ -19,7 +19,7 @@ from deltalakedb.exceptions import ConfigError
 from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
-    from deltalakedb.serve.server import Endpoint, Tls
+    from deltalakedb.serve.server import Tls
 
 PORT = 8787
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -73,11 +73,19 @@ def serve(
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Write a line to stderr for each request.")] = False,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", metavar="N", min=1, max=64, help="How many processes serve; one only on DuckDB."),
+    ] = 1,
+    as_worker: Annotated[
+        bool, typer.Option("--as-worker", hidden=True, help="Serve as one of the processes that --workers starts.")
+    ] = False,
     warehouse: WarehouseOption = None,
     catalog: CatalogOption = None,
 ) -> None:
     """Serve the catalog over HTTP until SIGINT or SIGTERM; running commits are finished first."""
-    from deltalakedb.catalog.catalog import locate_catalog
+    from deltalakedb.catalog.catalog import connect, locate_catalog
+    from deltalakedb.serve.processes import end_with_parent
     from deltalakedb.serve.server import Endpoint
 
     _check_options(bridge=bridge, iceberg=iceberg, host=host, token_file=token_file, no_token=no_token)
@@ -86,17 +94,47 @@ def serve(
     token = None if no_token else _find_token(token_file, settings.serve_token)
     if tls is None and host not in LOOPBACK:
         output.warn(f"{host} can be reached by others, and without --tls-cert the token is sent unencrypted")
+    if workers > 1 and not as_worker:
+        with connect(catalog, warehouse=warehouse) as opened:  # creates or migrates it, before several would
+            shown = str(opened.uri)
+            if opened.store.is_for_one_process:
+                raise typer.BadParameter(f"{shown} is for one process; Postgres and SQLite take several")
+        _serve_with(workers, shown, host=host, port=port, is_tls=tls is not None, iceberg=iceberg)
+        return
     with (
         _logging_to_stderr(access_log),
         ended_by_signal() as ended,
         Endpoint(
-            catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, iceberg=iceberg, warehouse=warehouse
+            catalog, token=token, host=host, port=port, tls=tls, bridge=bridge, iceberg=iceberg, warehouse=warehouse,
+            shares_port=as_worker,
         ) as endpoint,
-    ):
-        _print_address(endpoint, iceberg=iceberg)
+    ):  # fmt: skip
+        if as_worker:
+            end_with_parent(ended)
+        else:
+            _print_address(endpoint.url, str(endpoint.catalog.uri), iceberg=iceberg)
         while not ended.wait(1.0):
             endpoint.check()
-        output.say("stopping: requests under way are finished, open transactions aborted")
+        if not as_worker:
+            output.say("stopping: requests under way are finished")
+    if not as_worker:
+        output.say("stopped")
+
+
+def _serve_with(workers: int, catalog: str, *, host: str, port: int, is_tls: bool, iceberg: bool) -> None:
+    """Serve with several processes, each of which gets this command's own arguments."""
+    from deltalakedb.serve.processes import Processes
+    from deltalakedb.serve.server import url_of
+
+    command = [sys.executable, "-m", "deltalakedb.cli", *sys.argv[1:], "--as-worker"]
+    with _logging_to_stderr(access_log=False), ended_by_signal() as ended:
+        processes = Processes(command, workers, host=host, port=port)
+        try:
+            _print_address(url_of(host, processes.port, is_tls=is_tls), catalog, iceberg=iceberg)
+            processes.watch(ended)
+            output.say("stopping: requests under way are finished")
+        finally:
+            processes.stop()
     output.say("stopped")
 
 
@@ -121,15 +159,15 @@ def _tls_of(certificate: Path | None, key: Path | None) -> Tls | None:
     return None
 
 
-def _print_address(endpoint: Endpoint, *, iceberg: bool) -> None:
+def _print_address(url: str, catalog: str, *, iceberg: bool) -> None:
     """Print the URL; the one of Iceberg clients is below it."""
-    where = {"url": endpoint.url, "catalog": str(endpoint.catalog.uri), "pid": os.getpid()}
-    uri = f"{endpoint.url}/iceberg"
+    where = {"url": url, "catalog": catalog, "pid": os.getpid()}
+    uri = f"{url}/iceberg"
     if output.settings.json:
         output.emit_json(where | ({"iceberg": uri} if iceberg else {}), indent=None)
     else:
-        print(endpoint.url, flush=True)
-    output.say(f"serving {endpoint.catalog.uri}; SIGINT or SIGTERM ends it")
+        print(url, flush=True)
+    output.say(f"serving {catalog}; SIGINT or SIGTERM ends it")
     if iceberg:
         output.say(f"Iceberg clients connect to the REST catalog {uri}")
 

@@ -48,16 +48,18 @@ def create_app(
     bridge: bool = True,
     iceberg: bool = False,
     wait_seconds: float = WAIT_SECONDS,
+    ends_transactions: bool = False,
 ) -> Starlette:
     """Create the application over a catalog; every request must carry the token, unless that is None.
 
     `bridge`: serve delta-spark's bridge; `iceberg`: serve the Iceberg REST catalog. `wait_seconds`: how long a request
-    waits for a free thread before it is answered 503.
+    waits for a free thread before it is answered 503. `ends_transactions`: abort the bridge's open transactions at the
+    end; otherwise the next endpoint goes on with them.
     """
     workers = Workers(catalog.config.serve_threads, wait_seconds=wait_seconds)
     routers: list[Router] = []
     if bridge:
-        routers.append(BridgeRouter(catalog, workers))
+        routers.append(BridgeRouter(catalog, workers, ends_transactions=ends_transactions))
     if iceberg:
         from deltalakedb.serve.iceberg.router import IcebergRouter
 

@@ -50,6 +50,9 @@ class Tls:
 class Endpoint:
     """A catalog served over HTTP until it is closed. It is ready when the constructor returns."""
 
+    ends_transactions = False
+    """Whether open transactions are aborted when it is closed; otherwise another endpoint may go on with them."""
+
     def __init__(
         self,
         catalog: str | os.PathLike[str] | Catalog | None,
@@ -61,6 +64,7 @@ class Endpoint:
         bridge: bool = True,
         iceberg: bool = False,
         wait_seconds: float = WAIT_SECONDS,
+        shares_port: bool = False,
         **config: Any,
     ) -> None:
         self._owns_catalog = not isinstance(catalog, Catalog)
@@ -73,12 +77,20 @@ class Endpoint:
         """The listening socket, which uvicorn closes, and a second handle of it."""
         try:
             self._server = _configure(
-                create_app(self.catalog, token=token, bridge=bridge, iceberg=iceberg, wait_seconds=wait_seconds), tls
+                create_app(
+                    self.catalog,
+                    token=token,
+                    bridge=bridge,
+                    iceberg=iceberg,
+                    wait_seconds=wait_seconds,
+                    ends_transactions=self.ends_transactions,
+                ),
+                tls,
             )
-            self._sockets.append(_listen(host, port))
+            self._sockets.append(_listen(host, port, shared=shares_port))
             self._sockets.append(self._sockets[0].dup())
             self.host, self.port = self._sockets[0].getsockname()[:2]
-            self.url = f"{'https' if tls else 'http'}://{_shown_host(host)}:{self.port}"
+            self.url = url_of(host, self.port, is_tls=tls is not None)
             self._thread = threading.Thread(target=self._serve, name="deltalakedb-endpoint", daemon=True)
             self._failure: BaseException | None = None
             self._thread.start()
@@ -155,6 +167,8 @@ class Endpoint:
 class LocalEndpoint(Endpoint):
     """The endpoint of this process alone: on the loopback interface, at a free port, with a random token."""
 
+    ends_transactions = True
+
     def __init__(self, catalog: str | os.PathLike[str] | Catalog | None = None, **config: Any) -> None:
         super().__init__(catalog, token=secrets.token_urlsafe(32), **config)
 
@@ -228,20 +242,40 @@ def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket at an address, which does not listen yet; `shared`: with other processes that ask for it, too."""
+    bound = None
     try:
         family, kind, number, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind, number)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
+        bound = socket.socket(family, kind, number)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)
     except OSError as error:
+        if bound is not None:
+            bound.close()
         raise EndpointError(
             f"cannot listen at {host}:{port}: {error.strerror or error}; choose another --host or --port"
         ) from error
+    return bound
+
+
+def _listen(host: str, port: int, *, shared: bool) -> socket.socket:
+    listener = bind(host, port, shared=shared)
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:  # a port that is bound by one process may be listened at by another
+        listener.close()
+        raise EndpointError(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
     return listener
+
+
+def url_of(host: str, port: int, *, is_tls: bool) -> str:
+    """The URL at which clients reach an address."""
+    return f"{'https' if is_tls else 'http'}://{_shown_host(host)}:{port}"
 
 
 def _shown_host(host: str) -> str:

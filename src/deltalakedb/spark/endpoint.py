@@ -127,10 +127,14 @@ class EndpointClient:
         message: str | None = None,
         lock: Sequence[str] | None = None,
         tables: Sequence[str] | None = None,
+        token: str | None = None,
     ) -> Begun:
-        """Begin a transaction: the heads of all tables are pinned. Without signs of life it is aborted."""
+        """Begin a transaction: the heads of all tables are pinned. Without signs of life it is aborted.
+
+        The same `token` again, while the transaction is open, returns it.
+        """
         body = {"lock": list(lock or ()), "tables": None if tables is None else list(tables)}
-        query = {"id": str(uuid.uuid4())} | ({"message": message} if message is not None else {})
+        query = {"id": token or str(uuid.uuid4())} | ({"message": message} if message is not None else {})
         return Begun(**self._json("POST", "/txn", query, json.dumps(body).encode()))
 
     def commit(self, txn: str, app_versions: Mapping[str, tuple[str, int]] | None = None) -> Committed:

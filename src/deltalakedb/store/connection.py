@@ -137,6 +137,9 @@ class Store(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
+    @property
+    def is_for_one_process(self) -> bool: ...
+
     def read(self, *, single: bool = False) -> AbstractContextManager[Connection]:
         """Opens one consistent snapshot. `single`: at most one query follows, which saves the transaction's round
         trips."""

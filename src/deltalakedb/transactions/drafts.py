@@ -55,12 +55,14 @@ class IcebergFiles:
 class Drafts:
     """A cut of the catalog, pinned in one read, with the transaction's own changes."""
 
-    def __init__(self, catalog: Catalog, only: Sequence[TableName] | None) -> None:
+    def __init__(self, catalog: Catalog, only: Sequence[TableName] | None, pinned: Sequence[Row] | None = None) -> None:
+        """`pinned`: the rows of a cut that was made before, of a transaction which another process began."""
         self.catalog = catalog
         self._only = only
         store = catalog.store
-        rows = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
-        self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in rows}
+        if pinned is None:
+            pinned = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
+        self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in pinned}
         self._pinned_keys = frozenset(self._pins)
         self._pinned_at: dict[str, Key] | None = None
         self._named: dict[Key, TableDraft] = {}
@@ -71,6 +73,10 @@ class Drafts:
         self.used: list[TableDraft] = []
         """Every table that the transaction used, in the order of first use."""
         self.iceberg_files = IcebergFiles(catalog.config)
+
+    def pinned_rows(self) -> list[Row]:
+        """Return the rows of the tables that the transaction has not used yet."""
+        return list(self._pins.values())
 
     # -- what the transaction saw of the registry
 

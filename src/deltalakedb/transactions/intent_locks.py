@@ -77,6 +77,10 @@ class IntentLocks:
         except DeltaError as error:
             logger.warning("intent locks of transaction %s are left to expire: %s", self._holder, redact(str(error)))
 
+    def leave(self) -> None:
+        """Renew the locks no more, and leave them to another process, which goes on with the transaction."""
+        self._released.set()
+
     def _try(self) -> TableLockedError | None:
         try:
             with self._store.write() as conn:

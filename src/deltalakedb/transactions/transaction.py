@@ -22,6 +22,7 @@ from deltalakedb.operations.describe import set_comment, set_tags
 from deltalakedb.operations.evolution import SchemaMode
 from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.operations.write import WriteMode, WriteRequest
+from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import JoinedTransaction, Outcome
 from deltalakedb.transaction import AppProgress, CommitProperties, PostCommitHookProperties
@@ -63,13 +64,13 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         tables: Sequence[str] | None = None,
         owns_catalog: bool = False,
         token: str | None = None,
+        continues: tuple[str, Sequence[Row]] | None = None,  # another process's transaction: its id and its cut
     ) -> None:
-        super().__init__(str(uuid.uuid4()), message)
+        super().__init__(continues[0] if continues else str(uuid.uuid4()), message)
         # With the id, another process can find the outcome or prevent the commit: `commit.py: resolve_outcome`.
         self.token = token or self.txn_id
         self.joined: tuple[JoinedTransaction, ...] = ()  # what the commit commits too (`store/proposals.py`)
-        self.outcome: Outcome | None = None
-        """What was committed, with the registry rows; None before the commit, and if there was nothing to commit."""
+        self.outcome: Outcome | None = None  # with the registry rows; also None if there was nothing to commit
         self.catalog = catalog
         self._owns_catalog = owns_catalog
         self._busy = threading.Lock()
@@ -80,7 +81,7 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         # Lock before pinning the cut, so that the pinned state of locked tables cannot become outdated.
         self._locks = take_locks(self, locked) if locked else None
         try:
-            self._drafts = Drafts(catalog, only)
+            self._drafts = Drafts(catalog, only, continues[1] if continues else None)
         except BaseException:
             if self._locks is not None:
                 self._locks.release()

@@ -195,3 +195,39 @@ class RenderedCommits:
 def _key(table: TableRow, version: int) -> tuple[str, object, int]:
     """Versions change only when `dl mirror resolve` takes in a foreign commit, and records that in the registry."""
     return table.table_uuid, table.properties.get(RESOLUTIONS), version
+
+
+def runs_of(versions: list[int]) -> Iterator[tuple[int, int]]:
+    """The first and last version of each contiguous run."""
+    start = 0
+    for end in range(1, len(versions) + 1):
+        if end == len(versions) or versions[end] != versions[end - 1] + 1:
+            yield versions[start], versions[end - 1]
+            start = end
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A commit in a listing."""
+
+    version: int
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The commits from some version on, and the last version that the reader may see."""
+
+    head: int
+    entries: tuple[LogEntry, ...] = ()
+    pinned: int = -1
+    """The last committed version of them: what others have put into the overlay for later versions is not visible."""
+
+
+def entries_of(staged: list[Rendered], first: int, start: int) -> tuple[LogEntry, ...]:
+    return tuple(
+        LogEntry(version, len(rendered.data), rendered.modified_ms)
+        for version, rendered in enumerate(staged, start=first)
+        if version >= start
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import islice
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from deltalakedb.catalog.catalog import Catalog
@@ -22,21 +22,25 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.log.predicates.atoms import TRUE, Predicate
 from deltalakedb.log.protocol.actions import Action, CommitInfo, Protocol
+from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import Commit, render_commit
-from deltalakedb.log.protocol.paths import decode_path
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ReadSet
 from deltalakedb.log.protocol.rows import protocol_from_row
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.commits import (
     VACUUM_END,
     VACUUM_START,
+    Listing,
+    LogEntry,
     Rendered,
     RenderedCommits,
     begin_sparks_vacuum,
     end_sparks_vacuum,
+    entries_of,
     parse_commit,
     proposed,
     read_by,
+    runs_of,
     say_managed,
     transaction_id,
     without_row_ids,
@@ -52,6 +56,7 @@ from deltalakedb.serve.bridge.places import (
     parents,
     path_of,
 )
+from deltalakedb.serve.bridge.staged import Staged
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, parse_table_name
@@ -65,38 +70,6 @@ from deltalakedb.transactions.places import reserve_place
 from deltalakedb.transactions.staging import stage
 from deltalakedb.transactions.transaction import CatalogTransaction
 
-MOST_PLANNED = 1000
-"""How many planned files of a table a transaction remembers: Spark asks for each of them when it opens it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """A commit in a listing."""
-
-    version: int
-    size: int
-    modified_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The commits from some version on, and the last version that the reader may see."""
-
-    head: int
-    entries: tuple[LogEntry, ...] = ()
-    pinned: int = -1
-    """The last committed version of them: what others have put into the overlay for later versions is not visible."""
-
-
-@dataclass(slots=True)
-class _Staged:
-    """Commits that a transaction has staged, by location: the texts as Spark wrote them, and their tokens."""
-
-    commits: dict[str, list[tuple[str, Rendered]]] = field(default_factory=dict)
-    opened: set[str] = field(default_factory=set)
-    planned: dict[str, set[str]] = field(default_factory=dict)
-    """By location, the files of the plans whose predicates count as read; few, so that others count as the table."""
-
 
 class BridgedLog:
     """Lists, serves and accepts commits. `tx` is the transaction of a path, None for the catalog's present state."""
@@ -105,7 +78,7 @@ class BridgedLog:
         self._catalog = catalog
         self._overlay = Overlay(catalog)
         self._rendered = RenderedCommits()
-        self._staged: WeakKeyDictionary[CatalogTransaction, _Staged] = WeakKeyDictionary()
+        self._staged: WeakKeyDictionary[CatalogTransaction, Staged] = WeakKeyDictionary()
 
     # -- places
 
@@ -132,6 +105,7 @@ class BridgedLog:
         target = parse_table_name(name)
         if tx is not None:
             draft = tx.find_draft(target)
+            self.staged_of(tx).note("found", name)
             row = None if draft is None else draft.row
         else:
             with self._catalog.store.read(single=True) as conn:
@@ -155,15 +129,15 @@ class BridgedLog:
         """The commits from `start` on. In a transaction: up to the pinned version, then its own."""
         staged = self.staged_at(tx, place.location)
         if tx is not None:
-            self._staged.setdefault(tx, _Staged()).opened.add(place.location)
+            self.note_opened(tx, place.location)
         own_commits = [rendered for _, rendered in staged]
         if place.table is None:
-            return Listing(len(own_commits) - 1, _entries(own_commits, 0, start))
+            return Listing(len(own_commits) - 1, entries_of(own_commits, 0, start))
         if tx is None:
             bring_up(self._catalog, place.table)
         head = self._head(place, tx)
         if head is None:  # created by this transaction
-            return Listing(len(own_commits) - 1, _entries(own_commits, 0, start))
+            return Listing(len(own_commits) - 1, entries_of(own_commits, 0, start))
         last = head.current_version
         with self._catalog.store.read(single=True) as conn:
             rows = conn.all(
@@ -174,7 +148,7 @@ class BridgedLog:
         self._overlay.ensure_checkpoint(place.table, head, start, last, misses_base=misses_base)
         sizes = self._sizes(place.table, commits)
         committed = tuple(LogEntry(row["version"], sizes[row["version"]], row["committed_at_ms"]) for row in commits)
-        return Listing(last + len(own_commits), committed + _entries(own_commits, last + 1, start), last)
+        return Listing(last + len(own_commits), committed + entries_of(own_commits, last + 1, start), last)
 
     def read(self, place: Place, tx: CatalogTransaction | None, version: int) -> Rendered | None:
         """The text of a commit, without our fence."""
@@ -183,8 +157,8 @@ class BridgedLog:
         if tx is not None:
             draft = tx.draft_at(place.location)
             last = draft.base.version if draft is not None and draft.base is not None else -1
-            if draft is not None and self._is_planned(tx, place.location):
-                draft.note_read(WHOLE_TABLE)  # for the change feed, say: no plan tells what is read
+            if self.staged_of(tx).is_planned(place.location):
+                self.note_read(tx, place.location)  # for the change feed, say: no plan tells what is read
             if version > last:
                 number = version - last - 1
                 return staged[number][1] if number < len(staged) else None
@@ -220,7 +194,7 @@ class BridgedLog:
                     f"table {place.shown}: VACUUM is no part of a transaction: it deletes files at once. Nothing was "
                     "deleted: run it outside of the transaction"
                 )
-            self._stage(place, tx, version, info, actions, token)
+            self.stage(place, tx, version, info, actions, token)
             return version
         self._autocommit(place, version, info, actions, token)
         if operation == VACUUM_END and place.table is not None:
@@ -286,7 +260,7 @@ class BridgedLog:
             version=version,
         )
 
-    def _stage(
+    def stage(
         self,
         place: Place,
         tx: CatalogTransaction,
@@ -294,14 +268,17 @@ class BridgedLog:
         info: CommitInfo | None,
         actions: list[Action],
         token: str,
+        modified_ms: int | None = None,
     ) -> None:
-        if any(sent == token for sent, _ in self.staged_at(tx, place.location)):
+        staged = self.staged_of(tx)
+        commits = staged.commits.get(place.location, [])
+        if any(sent == token for sent, _ in commits):
             return
         draft = tx.draft_at(place.location)
         commit = proposed(info, actions, fenced=True if draft is None else None)
         commit = replace(commit, actions=without_row_ids(commit.actions, draft))
         read = read_by(info, commit)
-        if read == WHOLE_TABLE and draft is not None and self._is_planned(tx, place.location):
+        if read == WHOLE_TABLE and draft is not None and staged.is_planned(place.location):
             read = draft.read  # what the plans of its search have recorded
         commit = replace(commit, read=read)
         written = written_for(commit)
@@ -319,30 +296,50 @@ class BridgedLog:
             )
         )
         text = render_commit([info, *actions] if info else actions, fenced=False)
-        staged = self._staged.setdefault(tx, _Staged()).commits.setdefault(place.location, [])
-        earlier = staged[-1][1].modified_ms if staged else 0
-        staged.append((token, Rendered(text, max(time.time_ns() // 1_000_000, earlier + 1))))
+        earlier = commits[-1][1].modified_ms if commits else 0
+        at_ms = modified_ms or max(time.time_ns() // 1_000_000, earlier + 1)
+        staged.commits.setdefault(place.location, []).append((token, Rendered(text, at_ms)))
+        staged.note("commit", path_of(place.location), version, token, at_ms, body=text.decode())
         reached("bridge.staged")
 
     # -- reads of a transaction
 
-    def note_plan(self, tx: CatalogTransaction, location: str, predicate: Predicate, paths: Iterable[str]) -> None:
-        """Record a planned scan: its predicate counts as read, also if it keeps no file, and not the whole table."""
+    def note_opened(self, tx: CatalogTransaction, location: str) -> None:
+        """Record that the log of a table was listed: unless it is written or planned, it counts as read."""
+        staged = self.staged_of(tx)
+        staged.opened.add(location)
+        staged.note("opened", location)
+
+    def note_read(self, tx: CatalogTransaction, location: str) -> None:
+        """Record that a whole table was read."""
         draft = tx.draft_at(location)
+        if draft is not None:
+            draft.note_read(WHOLE_TABLE)
+            self.staged_of(tx).note("read", location)
+
+    def note_plan(
+        self,
+        tx: CatalogTransaction,
+        place: Place,
+        version: int,
+        filters: Sequence[Mapping[str, Any]],
+        predicate: Predicate,
+        paths: Iterable[str] = (),
+    ) -> None:
+        """Record a planned scan: its predicate counts as read, also if it keeps no file, and not the whole table."""
+        draft = tx.draft_at(place.location)
         if draft is None:
             return
         is_whole = predicate.disjuncts == TRUE
         draft.note_read(WHOLE_TABLE if is_whole else ReadSet(predicates=(predicate,), definition=True))
-        files = self._staged.setdefault(tx, _Staged()).planned.setdefault(location, set())
-        files.update(decode_path(path) for path in islice(paths, max(MOST_PLANNED - len(files), 0)))
+        staged = self.staged_of(tx)
+        staged.plan(place.location, paths)
+        staged.note("plan", path_of(place.location), version, to_json(list(filters)))
 
-    def _is_planned(self, tx: CatalogTransaction, location: str, file: str | None = None) -> bool:
-        """Whether the reads of a table, or of one of its files, are those of recorded plans."""
-        staged = self._staged.get(tx)
-        files = None if staged is None else staged.planned.get(location)
-        if files is None or file is None:
-            return files is not None
-        return file in files or (file.rpartition("/")[2].startswith("deletion_vector_") and file.endswith(".bin"))
+    def app_version(self, tx: CatalogTransaction, name: str, app_id: str) -> int | None:
+        """Return the version that an application has recorded; this counts as a read."""
+        self.staged_of(tx).note("app", name, app_id)
+        return tx.app_version(name, app_id)
 
     def touch(self, path: str, tx: CatalogTransaction) -> str | None:
         """Record that a data file was opened: its whole table counts as read, unless a plan has chosen the file.
@@ -350,28 +347,29 @@ class BridgedLog:
         Returns the path of what counts as read, the table or only the file; None if the file is of no table.
         """
         for location in parents(location_of(path)):
-            draft = tx.draft_at(location)
-            if draft is not None:
+            if tx.draft_at(location) is not None:
                 table = path_of(location)
-                if self._is_planned(tx, location, path.removeprefix(f"{table}/")):
+                if self.staged_of(tx).is_planned(location, path.removeprefix(f"{table}/")):
                     return path
-                draft.note_read(WHOLE_TABLE)
+                self.note_read(tx, location)
                 return table
         return None
 
     def prepare(self, tx: CatalogTransaction) -> None:
         """Before the commit: tables that were opened but neither written nor planned count as read."""
-        staged = self._staged.get(tx)
-        for location in staged.opened if staged else ():
+        staged = self.staged_of(tx)
+        for location in staged.opened:
             draft = tx.draft_at(location)
-            if draft is not None and not draft.commits and not self._is_planned(tx, location):
+            if draft is not None and not draft.commits and not staged.is_planned(location):
                 draft.note_read(WHOLE_TABLE)
 
     # -- helpers
 
+    def staged_of(self, tx: CatalogTransaction) -> Staged:
+        return self._staged.setdefault(tx, Staged())
+
     def staged_at(self, tx: CatalogTransaction | None, location: str) -> list[tuple[str, Rendered]]:
-        staged = self._staged.get(tx) if tx is not None else None
-        return staged.commits.get(location, []) if staged else []
+        return [] if tx is None else self.staged_of(tx).commits.get(location, [])
 
     def _head(self, place: Place, tx: CatalogTransaction | None) -> Head | None:
         if tx is not None:
@@ -420,7 +418,7 @@ class BridgedLog:
         sizes = {row["version"]: row["rendered_bytes"] or self._rendered.size(table, row["version"]) for row in rows}
         missing = [version for version, size in sizes.items() if size is None]
         reader = SqlTxnLogReader(self._catalog.store, table)
-        for first, last in _runs(missing):
+        for first, last in runs_of(missing):
             for commit in reader.commits(first, last):
                 sizes[commit.version] = len(self._render(table, commit).data)
         return {version: size for version, size in sizes.items() if size is not None}
@@ -431,20 +429,3 @@ def _new_draft(drafts: Drafts, name: TableName, place: Place) -> TableDraft:
     if place.reserved_for is None:
         return drafts.join(name, place.location)
     return drafts.adopt(name, place.location, place.reserved_for, place.files_owner)
-
-
-def _runs(versions: list[int]) -> Iterator[tuple[int, int]]:
-    """The first and last version of each contiguous run."""
-    start = 0
-    for end in range(1, len(versions) + 1):
-        if end == len(versions) or versions[end] != versions[end - 1] + 1:
-            yield versions[start], versions[end - 1]
-            start = end
-
-
-def _entries(staged: list[Rendered], first: int, start: int) -> tuple[LogEntry, ...]:
-    return tuple(
-        LogEntry(version, len(rendered.data), rendered.modified_ms)
-        for version, rendered in enumerate(staged, start=first)
-        if version >= start
-    )

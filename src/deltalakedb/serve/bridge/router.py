@@ -60,12 +60,12 @@ class BridgeRouter:
 
     prefix = "/bridge/v1"
 
-    def __init__(self, catalog: Catalog, workers: Workers) -> None:
+    def __init__(self, catalog: Catalog, workers: Workers, *, ends_transactions: bool = False) -> None:
         self._catalog = catalog
         self._workers = workers
         self._log = BridgedLog(catalog)
         self._names = Names(catalog, self._log)
-        self._open = OpenTransactions(catalog, self._log.prepare)
+        self._open = OpenTransactions(catalog, self._log, ends_with_endpoint=ends_transactions)
         self._stopped = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="deltalakedb-sweep", daemon=True)
 
@@ -104,7 +104,7 @@ class BridgeRouter:
         self._sweeper.start()
 
     def close(self) -> None:
-        """Abort the open transactions; requests have ended by now."""
+        """Abort the open transactions, or leave them to others; requests have ended by now."""
         self._stopped.set()
         self._sweeper.join(TICK_SECONDS)
         self._open.close()
@@ -132,7 +132,7 @@ class BridgeRouter:
         txn = _optional(request, "txn")
         if not txn:
             return await self._run(request, lambda: work(None))
-        async with self._open.get(txn).turn:
+        async with self._open.turn(txn):
             return await self._run(request, lambda: self._open.call(txn, work))
 
     def _place(self, path: str, tx: CatalogTransaction | None, txn: str) -> Place:
@@ -174,7 +174,7 @@ class BridgeRouter:
         def work(tx: CatalogTransaction | None, place: Place, snapshot: Snapshot) -> bytes:
             plan = plan_scan(self._catalog, place, snapshot, scan)
             if tx is not None and scan.is_read:
-                self._log.note_plan(tx, place.location, plan.predicate, plan.paths())
+                self._log.note_plan(tx, place, snapshot.version, scan.filters, plan.predicate, plan.paths())
             telemetry.spark_scan("database")
             return to_arrow_stream(plan.files)
 
@@ -190,7 +190,7 @@ class BridgeRouter:
 
         def work(tx: CatalogTransaction | None, place: Place, snapshot: Snapshot) -> dict[str, Any]:
             if tx is not None:
-                self._log.note_plan(tx, place.location, ALWAYS, ())
+                self._log.note_plan(tx, place, snapshot.version, (), ALWAYS)
             telemetry.spark_scan("database")
             return aggregate(self._catalog, place, snapshot, body)
 
@@ -332,7 +332,8 @@ class BridgeRouter:
             return await self._run(request, work)
 
     async def _alive(self, request: Request) -> Response:
-        self._open.alive(str(request.path_params["txn"]))
+        txn = str(request.path_params["txn"])
+        await self._run(request, lambda: self._open.alive(txn))
         return JSONResponse({"alive": True})
 
     async def _app_version(self, request: Request) -> Response:
@@ -341,7 +342,7 @@ class BridgeRouter:
 
         def work(tx: CatalogTransaction | None) -> int | None:
             assert tx is not None
-            return tx.app_version(name, app_id)
+            return self._log.app_version(tx, name, app_id)
 
         return JSONResponse({"version": await self._under(request, work)})
 

@@ -1,4 +1,4 @@
-"""OpenTransactions: the transactions of an endpoint's clients, and their outcomes, which can be asked for again."""
+"""OpenTransactions: the transactions of the bridge's clients. They are in SQL, so any endpoint can go on with each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,29 @@ import copy
 import logging
 import threading
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import DeltaError, EndpointBusyError, GoneError, OutcomeUnknownError, StoreError, redact
+from deltalakedb.runtime.caller import Caller, acting_for
 from deltalakedb.runtime.steps import reached
+from deltalakedb.serve.bridge.copies import (
+    Copies,
+    OpenTransaction,
+    OverError,
+    OvertakenError,
+    SharedTransaction,
+    to_id,
+    to_txn_id,
+    unknown,
+)
+from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.overlay import Leftovers
+from deltalakedb.store import open_transactions as rows
 from deltalakedb.transactions.commit import resolve_outcome
 from deltalakedb.transactions.transaction import CatalogTransaction
 
@@ -26,24 +39,7 @@ T = TypeVar("T")
 MAX_OPEN = 1_000
 REMEMBERED = 10_000
 REMEMBER_SECONDS = 3_600.0
-"""How long outcomes stay cached; after that they are read from SQL."""
-
-
-@dataclass(eq=False)
-class OpenTransaction:
-    """An open transaction; its calls run one at a time, in the order in which they came."""
-
-    tx: CatalogTransaction
-    seen: float
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Taken before a worker thread is, so that calls waiting for a long commit do not hold all threads."""
-    locations: set[str] = field(default_factory=set)
-    """Tables under which Spark may have left files of this transaction."""
-
-    @property
-    def txn(self) -> str:
-        return to_id(self.tx.txn_id)
+"""How long outcomes stay cached, and the reasons of failed transactions in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,37 +52,26 @@ class Ended:
     error: DeltaError | None = None
 
 
-def to_id(txn_id: str) -> str:
-    """The id of a transaction in paths and URIs: an authority begins with a letter and has no dashes."""
-    return "t" + uuid.UUID(txn_id).hex
-
-
-def to_txn_id(txn: str) -> str:
-    """The inverse of `to_id`; GoneError if it is no id of a transaction."""
-    try:
-        if not txn.startswith("t") or len(txn) != 33:
-            raise ValueError
-        return str(uuid.UUID(txn[1:]))
-    except ValueError:
-        raise GoneError(f"{txn[:80]!r} is not the id of a transaction; begin one") from None
-
-
 class OpenTransactions:
-    """Begins, finds and ends transactions. `sweep` aborts those without signs of life for the time-out."""
+    """Begins, continues and ends transactions. `sweep` aborts those without signs of life for the time-out.
 
-    def __init__(self, catalog: Catalog, prepare: Callable[[CatalogTransaction], None]) -> None:
+    `ends_with_endpoint`: abort the open transactions when the endpoint is closed; otherwise another one goes on.
+    """
+
+    def __init__(self, catalog: Catalog, log: BridgedLog, *, ends_with_endpoint: bool) -> None:
         self._catalog = catalog
-        self._prepare = prepare
+        self._store = catalog.store
+        self._log = log
+        self._ends_with_endpoint = ends_with_endpoint
         self._timeout_seconds = catalog.config.serve_txn_timeout
         self._leftovers = Leftovers(catalog)
-        self._open: dict[str, OpenTransaction] = {}
+        self._copies = Copies(catalog, log)
         self._ended: OrderedDict[str, Ended] = OrderedDict()
-        self._begun: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         self._is_closed = False
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._copies)
 
     def begin(
         self,
@@ -100,93 +85,123 @@ class OpenTransactions:
         `request` is the client's own id of this call: if it is sent again, the same transaction is returned.
         """
         with self._lock:
-            if request and request in self._begun:
-                existing = self._open.get(self._begun[request])
-                if existing is not None:
-                    return existing
-            if self._is_closed or len(self._open) >= MAX_OPEN:
+            if self._is_closed or len(self._copies) >= MAX_OPEN:
                 why = "is being stopped" if self._is_closed else f"has {MAX_OPEN} transactions open"
                 raise EndpointBusyError(f"the endpoint {why}; try again later")
-        opened = OpenTransaction(self._catalog.begin(message, lock, tables), time.monotonic())
-        with self._lock:
-            self._open[opened.txn] = opened
-            if request:
-                self._begun[request] = opened.txn
-                while len(self._begun) > REMEMBERED:
-                    self._begun.popitem(last=False)
-        return opened
+        if request:
+            with self._store.read(single=True) as conn:
+                begun = rows.begun_by(conn, request)
+            if begun is not None:
+                return self._copies.loaded(to_id(begun))
+        tx = SharedTransaction(self._catalog, message=message, lock=lock, tables=tables)
+        pins = rows.pins_of(tx.run_statement(lambda drafts, _: drafts.pinned_rows()))
+        beginning = rows.Beginning(message, tuple(lock), None if tables is None else tuple(tables), pins)
+        try:
+            with self._store.write() as conn:
+                txn_id = rows.insert_beginning(conn, tx.txn_id, beginning, actor=self._catalog.actor, request=request)
+        except BaseException:
+            tx.rollback()
+            raise
+        if txn_id != tx.txn_id:  # the same request came to another endpoint, too
+            tx.rollback()
+            return self._copies.loaded(to_id(txn_id))
+        reached("bridge.begun")
+        return self._copies.add(tx)
 
     def get(self, txn: str) -> OpenTransaction:
-        """An open transaction; this counts as a sign of life. GoneError if it is over."""
-        with self._lock:
-            opened, ended = self._open.get(txn), self._ended.get(txn)
-            if opened is not None:
-                opened.seen = time.monotonic()
-                return opened
-        txn_id = to_txn_id(txn)
-        if ended is None:
-            raise GoneError(
-                f"transaction {txn_id} is not open here: it was never begun, or the endpoint was restarted since; "
-                "begin another one"
-            )
-        raise _gone_error(ended)
+        """This endpoint's copy of an open transaction; GoneError if it has none."""
+        opened = self._copies.find(txn)
+        if opened is None:
+            raise self._over(txn, unknown(to_txn_id(txn)))
+        return opened
 
     def call(self, txn: str, work: Callable[[CatalogTransaction], T]) -> T:
-        """Run `work` with an open transaction, one call at a time."""
-        opened = self.get(txn)
-        with opened.lock:
-            self._still_open(opened)
-            try:
-                return work(opened.tx)
-            finally:
-                opened.seen = time.monotonic()
+        """Run `work` with an open transaction, one call at a time. What it depends on is in SQL when this returns."""
+        try:
+            return self._copies.use(txn, lambda opened: self._call(opened, work))
+        except OverError as over:
+            raise self._over(txn, over.error) from None
+
+    def _call(self, opened: OpenTransaction, work: Callable[[CatalogTransaction], T]) -> T:
+        self._copies.catch_up(opened)
+        try:
+            answer = work(opened.tx)
+        except StoreError:
+            raise
+        except DeltaError:  # an answer, too
+            self._copies.record(opened)
+            raise
+        self._copies.record(opened)
+        reached("bridge.recorded")
+        return answer
+
+    def _over(self, txn: str, error: DeltaError) -> DeltaError:
+        """The error for calls of a transaction that is over; this endpoint may know more than SQL."""
+        with self._lock:
+            ended = self._ended.get(txn)
+        return error if ended is None else _gone_error(ended)
 
     def turn(self, txn: str) -> asyncio.Lock:
-        """The lock that orders the calls of one transaction; a new lock if the transaction is over."""
-        opened = self._open.get(txn)
+        """The lock that orders the calls of one transaction here; a new lock if there is no copy of it."""
+        opened = self._copies.find(txn)
         return asyncio.Lock() if opened is None else opened.turn
 
     def alive(self, txn: str) -> None:
-        self.get(txn)
+        """Note a sign of life; GoneError if the transaction is over."""
+        txn_id = to_txn_id(txn)
+        with self._store.write() as conn:
+            standing = rows.standing_of(conn, txn_id)
+            rows.see(conn, txn_id)
+        try:
+            self._copies.check(txn, standing, takes_calls=False)
+        except OverError as over:
+            raise self._over(txn, over.error) from None
 
     def commit(self, txn: str, finish: Callable[[CatalogTransaction], None] | None = None) -> Ended:
         """Commit, or return the outcome again. `finish` adds to the commit at the very end."""
-        with self._lock:
-            opened = self._open.get(txn)
-        if opened is None:
+        try:
+            return self._copies.use(txn, lambda opened: self._commit(opened, finish))
+        except OverError as over:
+            if over.is_foreign:
+                raise over.error from None
             return self._outcome(txn)
-        with opened.lock:
-            if self._open.get(txn) is not opened:
-                return self._outcome(txn)
-            return self._commit(opened, finish)
 
     def _commit(self, opened: OpenTransaction, finish: Callable[[CatalogTransaction], None] | None) -> Ended:
+        txn_id = opened.tx.txn_id
         try:
             if not opened.tx.is_undecided:
-                self._prepare(opened.tx)
+                self._copies.catch_up(opened, takes_calls=False)
+                self._log.prepare(opened.tx)
                 if finish is not None:
                     finish(opened.tx)
+                with self._store.write() as conn:
+                    if not rows.begin_to_commit(conn, txn_id, opened.num_calls):
+                        raise OvertakenError
             reached("bridge.prepared")
             versions = opened.tx.commit()
             reached("bridge.committed")
         except (StoreError, OutcomeUnknownError):
-            opened.seen = time.monotonic()
             raise  # it stays open: a repeated call returns the outcome
         except DeltaError as error:
             if opened.tx.is_open:  # the commit itself was not reached
                 opened.tx.rollback()
+            others = resolve_outcome(self._catalog, txn_id)
+            if others is not None:  # another endpoint was asked, too
+                return self._end(opened, versions=others)
             self._end(opened, error=error)
             raise
         return self._end(opened, versions=versions)
 
     def _outcome(self, txn: str) -> Ended:
-        """The outcome of a transaction that is not open: from memory, or from SQL, where it is final."""
+        """The outcome of a transaction that is over: from memory, or from SQL, where it is final."""
         with self._lock:
             ended = self._ended.get(txn)
         txn_id = to_txn_id(txn)
         if ended is None:
+            with self._store.read(single=True) as conn:
+                standing = rows.standing_of(conn, txn_id)
             versions = resolve_outcome(self._catalog, txn_id)
-            error = None if versions is not None else _nothing_committed(txn_id)
+            error = None if versions is not None else _nothing_committed(txn_id, standing)
             ended = self._remember(txn, Ended(time.monotonic(), txn_id, versions, error))
         if ended.error is not None:
             raise copy.copy(ended.error)
@@ -194,12 +209,11 @@ class OpenTransactions:
 
     def abort(self, txn: str, reason: str = "was aborted") -> bool:
         """Abort a transaction; False if it is committed already."""
-        with self._lock:
-            opened = self._open.get(txn)
-        if opened is not None:
-            with opened.lock:
-                if self._open.get(txn) is opened:
-                    self._abort(opened, reason)
+        try:
+            self._copies.use(txn, lambda opened: self._abort(opened, reason))
+        except OverError as over:
+            if over.is_foreign:
+                raise over.error from None
         try:
             return self._outcome(txn).versions is None
         except (StoreError, OutcomeUnknownError):
@@ -208,71 +222,87 @@ class OpenTransactions:
             return True
 
     def _abort(self, opened: OpenTransaction, reason: str) -> None:
-        undecided = opened.tx.is_undecided
-        opened.tx.rollback()
+        with suppress(OvertakenError, OverError):
+            self._copies.catch_up(opened, takes_calls=False)  # so that the files of all calls are deleted
         txn_id = opened.tx.txn_id
-        if undecided:  # SQL may have it: its outcome is read from there
-            with self._lock:
-                self._open.pop(opened.txn, None)
-            self._leftovers.remove(opened.txn, opened.locations)
+        versions = resolve_outcome(self._catalog, txn_id)  # from now on nobody can commit it
+        if versions is not None:
+            opened.tx.leave()
+            self._end(opened, versions=versions)
             return
+        opened.tx.rollback()
         self._end(opened, error=GoneError(f"transaction {txn_id} {reason}; nothing of it was committed"))
+
+    # -- the end
 
     def _end(
         self, opened: OpenTransaction, versions: dict[str, int] | None = None, error: DeltaError | None = None
     ) -> Ended:
         # A copy: a raised error keeps its callers' frames alive for as long as it is cached.
         ended = self._remember(opened.txn, Ended(time.monotonic(), opened.tx.txn_id, versions, copy.copy(error)))
+        try:
+            with self._store.write() as conn:
+                rows.end(conn, opened.tx.txn_id, None if error is None else f"{type(error).__name__}: {error}")
+        except StoreError as lost:  # the sweep of any endpoint will do it
+            logger.warning("the end of transaction %s is not recorded yet: %s", opened.tx.txn_id, redact(str(lost)))
         self._leftovers.remove(opened.txn, opened.locations)
         return ended
 
     def _remember(self, txn: str, ended: Ended) -> Ended:
+        self._copies.forget(txn)
         with self._lock:
-            self._open.pop(txn, None)
             self._ended[txn] = ended
             while len(self._ended) > REMEMBERED:
                 self._ended.popitem(last=False)
         return ended
 
-    def _still_open(self, opened: OpenTransaction) -> None:
-        if self._open.get(opened.txn) is not opened:
-            self.get(opened.txn)
-
     # -- time-outs
 
-    def sweep(self, now: float | None = None) -> list[str]:
+    def sweep(self) -> list[str]:
         """Abort transactions without signs of life, drop old outcomes; returns the ids of those aborted."""
-        now = time.monotonic() if now is None else now
+        forgotten = time.monotonic() - REMEMBER_SECONDS
         with self._lock:
-            silent = [opened for opened in self._open.values() if now - opened.seen > self._timeout_seconds]
-            for txn in [txn for txn, ended in self._ended.items() if now - ended.at > REMEMBER_SECONDS]:
+            for txn in [txn for txn, ended in self._ended.items() if ended.at < forgotten]:
                 del self._ended[txn]
-        aborted = []
-        for opened in silent:
-            if not opened.lock.acquire(blocking=False):
-                continue  # it is in use, which is a sign of life
-            try:
-                if now - opened.seen > self._timeout_seconds and self._open.get(opened.txn) is opened:
-                    self._abort(opened, f"was aborted: no sign of life for {self._timeout_seconds:g} seconds")
-                    aborted.append(opened.txn)
-                    logger.warning("transaction %s was aborted: its client is silent", opened.tx.txn_id)
-            except DeltaError as error:
-                logger.warning("transaction %s could not be aborted: %s", opened.tx.txn_id, redact(str(error)))
-            finally:
-                opened.lock.release()
-        self._leftovers.sweep(lambda txn: txn in self._open)
-        return aborted
+        in_use = [opened for opened in self._copies.all() if opened.lock.locked()]  # a long commit, say
+        with self._store.read() as conn:
+            is_any_silent = rows.is_any_silent(conn, self._timeout_seconds, REMEMBER_SECONDS)
+        silent: list[tuple[str, str]] = []
+        if in_use or is_any_silent:
+            with self._store.write() as conn:
+                for opened in in_use:
+                    rows.see(conn, opened.tx.txn_id)
+                silent = rows.claim_silent(conn, self._timeout_seconds, REMEMBER_SECONDS)
+        reason = f"was aborted: no sign of life for {self._timeout_seconds:g} seconds"
+        aborted = [txn for txn, actor in silent if self._abort_for(to_id(txn), actor, reason)]
+        for txn in aborted:
+            logger.warning("transaction %s was aborted: its client is silent", txn)
+        ours = self._copies.all()  # before the others are looked for: what begins meanwhile is live
+        with self._store.read(single=True) as conn:
+            live = rows.live_ids(conn)
+        self._copies.drop_ended(live, ours)
+        self._leftovers.sweep(lambda txn: to_txn_id(txn) in live)
+        return [to_id(txn_id) for txn_id in aborted]
+
+    def _abort_for(self, txn: str, actor: str, reason: str) -> bool:
+        """Abort a transaction in the name of the user who began it."""
+        try:
+            with acting_for(Caller(actor)):
+                self.abort(txn, reason)
+        except DeltaError as error:
+            logger.warning("transaction %s could not be aborted: %s", to_txn_id(txn), redact(str(error)))
+            return False
+        return True
 
     def close(self) -> None:
-        """Abort all open transactions: their clients learn it from the next endpoint, or from SQL."""
+        """Abort the open transactions, or leave them to the next endpoint."""
         with self._lock:
             self._is_closed = True
-            remaining = list(self._open)
-        for txn in remaining:
-            try:
-                self.abort(txn, "was aborted: its endpoint was stopped")
-            except DeltaError as error:
-                logger.warning("transaction %s could not be aborted: %s", txn, redact(str(error)))
+        for opened in self._copies.all():
+            if self._ends_with_endpoint:
+                self._abort_for(opened.txn, opened.actor, "was aborted: its endpoint was stopped")
+            else:
+                self._copies.drop(opened)
 
 
 def _gone_error(ended: Ended) -> DeltaError:
@@ -282,8 +312,10 @@ def _gone_error(ended: Ended) -> DeltaError:
     return GoneError(f"transaction {ended.txn_id} {how} and takes no more statements; begin another one")
 
 
-def _nothing_committed(txn_id: str) -> GoneError:
+def _nothing_committed(txn_id: str, standing: rows.Standing | None) -> GoneError:
+    if standing is not None and standing.failure is not None:
+        return GoneError(f"transaction {txn_id} has failed: {standing.failure}; nothing of it was committed")
     return GoneError(
-        f"transaction {txn_id} is not open: it was never begun, or its endpoint was restarted before the commit; "
-        "nothing of it was committed: run it again"
+        f"transaction {txn_id} is not open: it was never begun, or it is over; nothing of it was committed: begin "
+        "another one"
     )

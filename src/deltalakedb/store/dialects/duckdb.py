@@ -129,6 +129,7 @@ class DuckdbStore:
 
     name: EngineName = "duckdb"
     dialect = DIALECT
+    is_for_one_process = True
 
     def __init__(self, path: str | Path, *, schema: SchemaMode, busy_timeout_seconds: float) -> None:
         self.path = Path(path).absolute()

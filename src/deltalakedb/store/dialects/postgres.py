@@ -55,6 +55,7 @@ class PostgresStore:
 
     name: EngineName = "postgres"
     dialect = DIALECT
+    is_for_one_process = False
 
     def __init__(self, target: str | Mapping[str, Any], *, max_connections: int, busy_timeout_seconds: float) -> None:
         self._parameters = _connection_parameters(target)

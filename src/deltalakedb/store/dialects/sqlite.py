@@ -27,6 +27,7 @@ class SqliteStore:
 
     name: EngineName = "sqlite"
     dialect = DIALECT
+    is_for_one_process = False
 
     def __init__(
         self,
