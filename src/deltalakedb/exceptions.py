@@ -47,6 +47,7 @@ DeltaError
 |   |__ CaptureSetupError, SourceUnavailableError, CaptureRunningError, SlotLostError, WrongServerError,
 |   |   SparkDiedError
 |   |__ ValueNotHeld               .where, .place: a value that its column's type cannot hold; it stops one table
+|__ TokenNameError                 a named token of `dl serve` that is there already, or not there
 |__ ConfigError
     |__ CatalogUriError, TableNameError, MissingExtraError
     |__ UnknownLocationError       a TableNotFoundError too: an address of no kind that is known
@@ -80,6 +81,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1{_MASK}",
     ),
     (re.compile(AWS_KEY_ID), _MASK),
+    (re.compile(r"(?<![A-Za-z0-9])(dlt_[0-9a-f]{16})_[\w\-]+"), rf"\1_{_MASK}"),
+    (re.compile(r"(?<![\w\-])eyJ[\w\-]{8,}\.[\w\-]{2,}\.[\w\-]*"), _MASK),  # a JSON web token
 )
 
 
@@ -328,6 +331,10 @@ class EndpointError(DeltaError):
 
 class EndpointBusyError(EndpointError):
     """The endpoint has no thread free for longer than a request may wait, or is being stopped."""
+
+
+class TokenNameError(DeltaError):
+    """A named token of `dl serve` that is there already, or not there."""
 
 
 class CaptureError(DeltaError):

@@ -19,6 +19,7 @@ from deltalakedb.iceberg.group_commits import ChangeRequest, commit_together
 from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.iceberg.turns import Turns, Waiter
 from deltalakedb.runtime import steps
+from deltalakedb.runtime.caller import Caller, acting_for
 from deltalakedb.store.connection import ConnectionLostError
 from deltalakedb.store.iceberg import VersionCache
 from deltalakedb.store.names import TableName
@@ -29,6 +30,7 @@ from tests.iceberg.lake import files_below
 LEFT, RIGHT = TableName("shop", "left"), TableName("shop", "right")
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": False}]}
 MAIN_IS_EMPTY = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": None}
+MAIN_IS_ELSEWHERE = {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 12}
 VERSIONS = """
 select t.name, v.version, v.committed_at_ms, v.txn_id, x.client_token, x.committed_at_ms as at_ms,
        i.metadata_location, i.metadata
@@ -308,3 +310,23 @@ def test_a_request_that_has_waited_for_too_long_goes_on_without_a_turn() -> None
         assert group == [request]
     with turns.lead(request_of("a"), seconds=0.01) as group:
         assert len(group) == 1
+
+
+def test_requests_together_keep_their_own_callers(catalog: Catalog, iceberg: IcebergCatalog) -> None:
+    del iceberg
+    requests = []
+    for mark, name in [("fails", "eve"), ("a", "ada"), ("b", "bob"), ("c", None)]:
+        with acting_for(None if name is None else Caller(name, request_id=f"request-{mark}")):
+            requests.append(marking(mark, *([MAIN_IS_ELSEWHERE] if mark == "fails" else [])))
+    with acting_for(Caller("the leader", request_id="of the leader")):
+        together(catalog, *requests)
+    assert isinstance(requests[0].error, RequirementFailedError)
+    rows = catalog.store.select(
+        "select x.client_token, x.actor, r.request_id from dl_transactions x "
+        "left join dl_requests r on r.txn_id = x.txn_id where x.client_token like 'token-%' order by x.committed_at_ms"
+    ).to_pylist()
+    assert [(row["client_token"], row["actor"], row["request_id"]) for row in rows] == [
+        ("token-a", "ada", "request-a"),
+        ("token-b", "bob", "request-b"),
+        ("token-c", catalog.actor, None),
+    ]

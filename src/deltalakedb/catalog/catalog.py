@@ -16,6 +16,7 @@ from deltalakedb.catalog.iceberg_access import IcebergAccess
 from deltalakedb.catalog.instants import Instant, to_epoch_ms
 from deltalakedb.catalog.names import CatalogNames
 from deltalakedb.catalog.storage_options import STORAGE_OPTIONS, options_of
+from deltalakedb.catalog.tokens import CatalogTokens
 from deltalakedb.catalog.uri import CatalogUri, parse_catalog_uri
 from deltalakedb.catalog.view import CatalogView, wait_for_instant
 from deltalakedb.exceptions import ConfigError
@@ -103,7 +104,7 @@ def open_catalog_store(address: CatalogUri, settings: Config, *, schema: SchemaM
     )
 
 
-class Catalog(CatalogFiles, CatalogGrants, CatalogNames, IcebergAccess):
+class Catalog(CatalogFiles, CatalogGrants, CatalogNames, CatalogTokens, IcebergAccess):
     """A database of Delta logs and Iceberg metadata. Call `close()` when done, or use it in a `with` block."""
 
     def __init__(self, store: Store, uri: CatalogUri, config: Config, *, origin: str = "python") -> None:

@@ -25,6 +25,7 @@ from deltalakedb.cli import (
     schema,
     serve,
     sync,
+    token,
 )
 from deltalakedb.cli.options import CommandGroup
 from deltalakedb.exceptions import ConfigError, DeltaError, MissingExtraError, PredicateError
@@ -135,6 +136,7 @@ for group in (
     iceberg,
     cdc,
     serve,
+    token,
     doctor,
 ):
     group.add_to(app)

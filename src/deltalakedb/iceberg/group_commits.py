@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, VersionTaken
 from deltalakedb.iceberg import statements
 from deltalakedb.iceberg.statements import Step, TableChange, metadata_file
 from deltalakedb.iceberg.turns import ATTEMPTS, LOST_RACES, Waiter
+from deltalakedb.runtime.caller import acting_for, current_caller
 from deltalakedb.store.iceberg import committed_version
 from deltalakedb.store.proposals import JoinedTransaction, Outcome
 from deltalakedb.store.registry import ICEBERG
@@ -52,6 +54,8 @@ class ChangeRequest(Waiter):
         self.tables: list[ChangedTable] | None = None
         self.error: Exception | None = None
         self.makes_versions = False
+        self.caller = current_caller()
+        """Whose request it is: the thread that decides it may answer another caller."""
 
     def reset(self) -> None:
         """Forget what an attempt has found, because it was not committed."""
@@ -84,13 +88,14 @@ def commit_together(catalog: Catalog, files: IcebergFiles, requests: Sequence[Ch
 
 def _attempt(catalog: Catalog, files: IcebergFiles, requests: Sequence[ChangeRequest]) -> None:
     names = [str(change.name) for change in requests[0].changes]
-    with CatalogTransaction(catalog, tables=names) as tx:
+    with ExitStack() as acting, CatalogTransaction(catalog, tables=names) as tx:
         tx.use_iceberg_files(files)
         tx.run_statement(partial(_apply_all, requests))
         makers = [request for request in requests if request.makes_versions]
         if makers:
             tx.token = makers[0].token
-            tx.joined = tuple(JoinedTransaction(request.txn_id, request.token) for request in makers[1:])
+            tx.joined = tuple(_joined(catalog, request) for request in makers[1:])
+            acting.enter_context(acting_for(makers[0].caller))  # the transaction ends, and is committed, before this
     if tx.outcome is None:
         return
     if tx.outcome.repeated:
@@ -100,6 +105,11 @@ def _attempt(catalog: Catalog, files: IcebergFiles, requests: Sequence[ChangeReq
         return
     for draft in {id(table.draft): table.draft for request in makers for table in request.tables or ()}.values():
         keep_version(files, draft, tx.outcome)
+
+
+def _joined(catalog: Catalog, request: ChangeRequest) -> JoinedTransaction:
+    with acting_for(request.caller):
+        return JoinedTransaction(request.txn_id, request.token, catalog.actor, request.caller)
 
 
 def keep_version(files: IcebergFiles, draft: TableDraft, outcome: Outcome) -> None:

@@ -10,6 +10,7 @@ from deltalakedb.log.protocol.actions import Protocol
 from deltalakedb.log.protocol.fence import fence
 from deltalakedb.log.protocol.proposal import ProposedCommit
 from deltalakedb.mirror.engine import MirrorEngine
+from deltalakedb.runtime.caller import current_caller
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store import registry
 from deltalakedb.store.audit import write_audit
@@ -110,7 +111,9 @@ def _commit_fence_off(
             metadata=opened.metadata,
             changes={"state": "detaching"},
         )
-        proposal = Proposal((table,), txn_id=token, client_token=token, actor=actor, origin=origin, message="detach")
+        proposal = Proposal(
+            (table,), token, token, actor=actor, origin=origin, message="detach", caller=current_caller()
+        )
         try:
             writer.commit(proposal)
             break

@@ -15,10 +15,23 @@ class Caller:
     name: str
     groups: frozenset[str] = frozenset()
     proof: str = "token"
-    """What proved the name: `token`, `oidc` or `certificate`."""
+    """What proved the name: `token`, `oidc` or `certificate`.
+
+    `endpoint` is the endpoint's own token, whose owner administers the catalog; `none`: the endpoint asks for no token.
+    """
     address: str | None = None
     user_agent: str | None = None
     request_id: str | None = None
+
+    def request_fields(self) -> dict[str, str]:
+        """What commits and the audit tell of the request, beside the name."""
+        fields = {
+            "id": self.request_id,
+            "proof": self.proof,
+            "address": self.address,
+            "userAgent": self.user_agent,
+        }
+        return {key: value for key, value in fields.items() if value is not None}
 
 
 _current: ContextVar[Caller | None] = ContextVar("deltalakedb_caller", default=None)

@@ -138,6 +138,7 @@ class Config:
     serve_threads: int = _setting(_integer(1), 16)
     serve_txn_timeout: float = _setting(_seconds, 300.0)
     serve_token: str | None = _setting(_text, is_secret=True)
+    serve_actor: str | None = _setting(_text)
     serve_iceberg_locations: tuple[str, ...] | None = _setting(_texts)
     cdc_source: str | None = _setting(_text)
     cdc_publication: str | None = _setting(_text)

@@ -1,4 +1,4 @@
-"""The application: routers behind one token, one access log and one set of worker threads."""
+"""The application: routers behind one check of the caller, one access log and one set of worker threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ try:
     from starlette.responses import Response
     from starlette.routing import BaseRoute, Mount
 
-    from deltalakedb.serve.auth import AccessLog, BearerToken, NoBrowsers, check_token
+    from deltalakedb.serve.auth import Authenticate, NoBrowsers, OwnToken, check_token
     from deltalakedb.serve.bridge.router import BridgeRouter
-    from deltalakedb.serve.problems import answer_error, problem
+    from deltalakedb.serve.identity.named_tokens import NamedTokens
+    from deltalakedb.serve.problems import answer_error, forbidden, problem, refusal
+    from deltalakedb.serve.requests import AccessLog
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "starlette":
         raise
@@ -50,13 +52,15 @@ def create_app(
     wait_seconds: float = WAIT_SECONDS,
     ends_transactions: bool = False,
 ) -> Starlette:
-    """Create the application over a catalog; every request must carry the token, unless that is None.
+    """Create the application over a catalog; every request must carry this token or a named one, unless it is None.
 
     `bridge`: serve delta-spark's bridge; `iceberg`: serve the Iceberg REST catalog. `wait_seconds`: how long a request
     waits for a free thread before it is answered 503. `ends_transactions`: abort the bridge's open transactions at the
     end; otherwise the next endpoint goes on with them.
     """
     workers = Workers(catalog.config.serve_threads, wait_seconds=wait_seconds)
+    named = NamedTokens(catalog.store, workers)
+    own = None if token is None else OwnToken(check_token(token), _actor_of(catalog))
     routers: list[Router] = []
     if bridge:
         routers.append(BridgeRouter(catalog, workers, ends_transactions=ends_transactions))
@@ -79,7 +83,7 @@ def create_app(
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(AccessLog), _guard(token, iceberg=iceberg)],
+        middleware=[Middleware(AccessLog), _guard(catalog, own, named, iceberg=iceberg)],
         exception_handlers={
             DeltaError: answer_error,
             HTTPException: _answer_http,
@@ -88,17 +92,22 @@ def create_app(
     )
 
 
-def _guard(token: str | None, *, iceberg: bool) -> Middleware:
-    """The check of the token, or of what stands in for it."""
-    if token is not None:
-        check_token(token)
-    if not iceberg:
-        return Middleware(NoBrowsers) if token is None else Middleware(BearerToken, token=token)
-    from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_forbidden, refuse_unauthorized
+def _actor_of(catalog: Catalog) -> str:
+    """The name of the owner of the endpoint's own token, and of everybody if no token is needed."""
+    return catalog.config.serve_actor or catalog.actor
 
-    if token is None:
-        return Middleware(NoBrowsers, refuse=refuse_forbidden)
-    return Middleware(BearerToken, token=token, open_paths=[TOKENS_PATH], refusals={f"{PREFIX}/": refuse_unauthorized})
+
+def _guard(catalog: Catalog, own: OwnToken | None, named: NamedTokens, *, iceberg: bool) -> Middleware:
+    """The check of the caller, or of what stands in for it."""
+    if iceberg:
+        from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_forbidden, refuse_unproven
+    if own is None:
+        return Middleware(NoBrowsers, actor=_actor_of(catalog), refuse=refuse_forbidden if iceberg else forbidden)
+    provers = [own.prove, named.prove]
+    if not iceberg:
+        return Middleware(Authenticate, provers=provers, refuse=refusal)
+    refusals = {f"{PREFIX}/": refuse_unproven}
+    return Middleware(Authenticate, provers=provers, refuse=refusal, open_paths=[TOKENS_PATH], refusals=refusals)
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:

@@ -1,23 +1,28 @@
-"""The bearer token, compared in constant time, and the access log, which never contains it."""
+"""Who is let in: proves the caller of a request, and does the request's work for this caller."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import ipaddress
-import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deltalakedb.exceptions import ConfigError
-from deltalakedb.serve.problems import answer_unexpected, problem
-
-access_log = logging.getLogger("deltalakedb.access")
+from deltalakedb.exceptions import ConfigError, DeltaError
+from deltalakedb.runtime.caller import Caller, acting_for
+from deltalakedb.serve.requests import address_of, note_caller, request_id_of, user_agent_of
 
 SHORTEST_TOKEN = 8
+LONGEST_TOKEN = 16 * 1024
+"""In bytes; longer ones are not looked at."""
+
+Prove = Callable[[str], Awaitable[Caller | None]]
+"""Finds out whose token one is; None if it proves nothing."""
+Refuse = Callable[[BaseException | str], Response]
+"""Makes the answer to a request that is not let in: 401 and a reason, or the answer to an error."""
 
 
 def check_token(token: str) -> str:
@@ -30,38 +35,89 @@ def check_token(token: str) -> str:
     return token
 
 
-class BearerToken:
-    """Passes on requests that carry the token, or that ask for one, and answers 401 to all others.
+class OwnToken:
+    """The token that the endpoint was started with; its owner administers the catalog."""
 
-    `refusals` are the 401 answers of path prefixes whose clients expect another form.
+    def __init__(self, token: str, actor: str) -> None:
+        self._digest = _digest(token)
+        self._caller = Caller(actor, proof="endpoint")
+
+    async def prove(self, token: str) -> Caller | None:
+        return self._caller if self.matches(token) else None
+
+    def matches(self, token: str) -> bool:
+        """Whether this is the token. Digests have one length, so the time tells nothing about the token."""
+        return hmac.compare_digest(_digest(token), self._digest)
+
+
+class Authenticate:
+    """Passes on requests whose caller is proven, or whose path is open to all, and answers 401 to all others.
+
+    `refusals` make the answers of path prefixes whose clients expect another form than the bridge's.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        token: str,
+        provers: Sequence[Prove],
+        refuse: Refuse,
         open_paths: Collection[str] = (),
-        refusals: Mapping[str, Callable[[str], Response]] | None = None,
+        refusals: Mapping[str, Refuse] | None = None,
     ) -> None:
         self._app = app
-        self._digest = _digest(token.encode())
+        self._provers = tuple(provers)
+        self._refuse = refuse
         self._open_paths = frozenset(open_paths)
         self._refusals = dict(refusals or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._open_paths or self._is_allowed(scope):
+        if scope["type"] != "http" or scope["path"] in self._open_paths:
             await self._app(scope, receive, send)
             return
-        message = "the request carries no token, or another one than the endpoint was started with"
-        refuse = next((make for prefix, make in self._refusals.items() if scope["path"].startswith(prefix)), None)
-        answer = refuse(message) if refuse else problem(401, "UnauthorizedError", message)
-        await answer(scope, receive, send)
+        try:
+            caller = await self._prove(scope)
+        except DeltaError as error:  # the database that has the tokens is away, or all threads are busy
+            await self._refusal(scope, error)(scope, receive, send)
+            return
+        if caller is None:
+            message = "the request carries no token, or one that is unknown, expired or revoked"
+            await self._refusal(scope, message)(scope, receive, send)
+            return
+        await act(self._app, scope, receive, send, caller)
 
-    def _is_allowed(self, scope: Scope) -> bool:
-        headers = [value for key, value in scope["headers"] if key == b"authorization"]
-        scheme, _, token = headers[0].partition(b" ") if len(headers) == 1 else (b"", b"", b"")
-        # Digests have the same length whatever was sent, so the comparison reveals nothing about the token.
-        return hmac.compare_digest(_digest(token.strip()), self._digest) and scheme.lower() == b"bearer"
+    def _refusal(self, scope: Scope, why: BaseException | str) -> Response:
+        refuse = next((make for prefix, make in self._refusals.items() if scope["path"].startswith(prefix)), None)
+        return (refuse or self._refuse)(why)
+
+    async def _prove(self, scope: Scope) -> Caller | None:
+        token = _bearer_token(scope)
+        if token is None:
+            return None
+        for prove in self._provers:
+            caller = await prove(token)
+            if caller is not None:
+                return caller
+        return None
+
+
+async def act(app: ASGIApp, scope: Scope, receive: Receive, send: Send, caller: Caller) -> None:
+    """Do the work of a request for its caller."""
+    note_caller(scope, caller.name)
+    caller = replace(
+        caller, address=address_of(scope), user_agent=user_agent_of(scope), request_id=request_id_of(scope)
+    )
+    with acting_for(caller):
+        await app(scope, receive, send)
+
+
+def _bearer_token(scope: Scope) -> str | None:
+    """The token of a request's header, None without one. Never one of the query, which proxies and clients log."""
+    headers = [value for key, value in scope["headers"] if key == b"authorization"]
+    scheme, _, token = headers[0].partition(b" ") if len(headers) == 1 else (b"", b"", b"")
+    token = token.strip()
+    if scheme.lower() != b"bearer" or not token or len(token) > LONGEST_TOKEN or not token.isascii():
+        return None
+    return token.decode("ascii")
 
 
 class NoBrowsers:
@@ -71,16 +127,20 @@ class NoBrowsers:
     rebinding) does not, but names another host than this one.
     """
 
-    def __init__(self, app: ASGIApp, refuse: Callable[[str], Response] | None = None) -> None:
+    def __init__(self, app: ASGIApp, actor: str, refuse: Callable[[str], Response]) -> None:
         self._app = app
-        self._refuse = refuse or (lambda message: problem(403, "ForbiddenError", message))
+        self._caller = Caller(actor, proof="none")
+        self._refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _is_of_a_page(scope):
             answer = self._refuse("an endpoint without a token answers no web pages, and only requests to this machine")
             await answer(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await act(self._app, scope, receive, send, self._caller)
 
 
 def _is_of_a_page(scope: Scope) -> bool:
@@ -95,38 +155,5 @@ def _is_of_a_page(scope: Scope) -> bool:
         return True
 
 
-def _digest(token: bytes) -> bytes:
-    return hashlib.sha256(token).digest()
-
-
-class AccessLog:
-    """Logs one line per request on `deltalakedb.access`; the outermost layer, so it also answers unexpected errors."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, note)
-        except Exception as error:  # the outermost handler: a bug is logged here, and answered without details
-            answer = answer_unexpected(error)
-            if status:  # the answer was partly sent: only the connection can be ended
-                raise
-            await answer(scope, receive, note)
-        finally:
-            if access_log.isEnabledFor(logging.INFO):
-                spent_ms = (time.perf_counter() - began) * 1000
-                client = (scope.get("client") or ("-",))[0]
-                # Only the path: the query may be long, and has users' folder names.
-                access_log.info("%s %s %s %d %.1f ms", client, scope["method"], scope["path"], status, spent_ms)
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -28,6 +28,7 @@ from deltalakedb.exceptions import (
     VersionNotFoundError,
     redact,
 )
+from deltalakedb.runtime.caller import current_caller
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,11 @@ def problem(status: int, error: str, message: str, **about: str | int | None) ->
 async def answer_error(_request: Request, error: Exception) -> Response:
     """The answer to a request that raised one of our own errors."""
     assert isinstance(error, DeltaError)
+    return error_answer(error)
+
+
+def error_answer(error: DeltaError) -> Response:
+    """The answer that one of our own errors has."""
     status = status_of(error)
     if status >= 500:
         logger.warning("%s: %s", type(error).__name__, redact(str(error)))
@@ -83,14 +89,27 @@ async def answer_error(_request: Request, error: Exception) -> Response:
     return problem(status, type(error).__name__, str(error), **about)
 
 
-def answer_unexpected(error: BaseException) -> Response:
-    """The answer to a bug: an id that finds the traceback in the log, and nothing that could be secret."""
-    return problem(500, "InternalError", log_unexpected(error))
+def refusal(why: BaseException | str) -> Response:
+    """The answer to a request whose caller is not proven, or could not be looked up."""
+    if isinstance(why, DeltaError):
+        return error_answer(why)
+    return problem(401, "UnauthorizedError", str(why))
 
 
-def log_unexpected(error: BaseException) -> str:
-    """Log a bug with its traceback; return the message for the client, with the id of the log's entry."""
-    number = uuid.uuid4().hex[:12]
+def forbidden(message: str) -> Response:
+    """The answer to a request that nobody may send."""
+    return problem(403, "ForbiddenError", message)
+
+
+def answer_unexpected(error: BaseException, request_id: str) -> Response:
+    """The answer to a bug: the request's id, which finds the traceback in the log, and nothing that could be secret."""
+    return problem(500, "InternalError", log_unexpected(error, request_id))
+
+
+def log_unexpected(error: BaseException, request_id: str | None = None) -> str:
+    """Log a bug with its traceback; return the message for the client, with the id of the request."""
+    caller = current_caller()
+    number = request_id or (caller and caller.request_id) or uuid.uuid4().hex
     trace = (type(error), error, error.__traceback__)
     logger.error("unexpected error %s: %s", number, redact(str(error)), exc_info=trace)
     return f"unexpected error {number} ({type(error).__name__}); the endpoint's log says more"

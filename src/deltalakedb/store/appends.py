@@ -20,6 +20,7 @@ from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.proposals import Outcome, Proposal
 from deltalakedb.store.ratify import Ratifier
 from deltalakedb.store.registry import head_values, row_values
+from deltalakedb.store.tokens import request_row
 from deltalakedb.store.vacuums import is_quiet
 
 MAX_TABLES = 256
@@ -163,7 +164,9 @@ def _append(proposal: Proposal, left: LockedTable, recorder: _Recorder) -> Appen
         row["lower"], row["upper"] = _finite(row["lower"]), _finite(row["upper"])
     expected_head = head_values(left.head)
     del expected_head["mirrored_version"]  # the mirror moves it independently
-    txn = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
+    txn: dict[str, str | None] = {"txn_id": proposal.txn_id, "client_token": proposal.client_token}
+    if proposal.caller is not None:
+        txn |= request_row(proposal.txn_id, proposal.caller)
     return Append(
         held=_to_json(expected_head),
         registered=_to_json(row_values(left.row)),

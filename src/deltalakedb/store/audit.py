@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deltalakedb.exceptions import redact
+from deltalakedb.runtime.caller import current_caller
 from deltalakedb.store.connection import Connection
 from deltalakedb.store.registry import TableRow, to_json_text
 
@@ -38,7 +39,10 @@ def write_audit(
     table: TableRow | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> None:
-    """Records an operation in the transaction that does it; secrets in the details are masked."""
+    """Records an operation in the transaction that does it, with the request; secrets in the details are masked."""
+    caller = current_caller()
+    if caller is not None:
+        details = {**(details or {}), "request": caller.request_fields()}
     conn.run(
         "insert_audit",
         # Two operations may have the same millisecond; their ids then keep their order.

@@ -18,6 +18,7 @@ from deltalakedb.store.loader import Known
 from deltalakedb.store.proposals import JoinedTransaction, Proposal, TableProposal
 from deltalakedb.store.queries import named_queries
 from deltalakedb.store.registry import Head, TableRow, to_table_row
+from deltalakedb.store.tokens import request_row
 
 _APP = "app "
 """Begins the names of the answers about applications."""
@@ -58,15 +59,18 @@ def lock_tables(conn: Connection, proposal: Proposal, catalog_id: str | None) ->
         name_asks = registry_check.name_asks(proposal)
     num_locks = len(asks)
     asks += [("lock_head", {"table_id": table.table.table_id}) for table in existing]
-    for own in (JoinedTransaction(proposal.txn_id, proposal.client_token), *proposal.joined):
-        token = {"txn_id": own.txn_id, "client_token": own.client_token}
-        asks.append(("take_token", token | {"actor": proposal.actor, "message": proposal.message}))
+    own = JoinedTransaction(proposal.txn_id, proposal.client_token, proposal.actor, proposal.caller)
+    for one in (own, *proposal.joined):
+        token = {"txn_id": one.txn_id, "client_token": one.client_token}
+        asks.append(("take_token", token | {"actor": one.actor, "message": proposal.message}))
     if catalog_id is None:
         asks.append(("select_catalog", {}))
     asks += name_asks
     table_asks = [_asks(table) for table in existing]
     for of_table in table_asks:
         asks += of_table.values()
+    # Last, because their answers are not needed.
+    asks += [("insert_request", request_row(one.txn_id, one.caller)) for one in (own, *proposal.joined) if one.caller]
     answers = iter(conn.gather(asks)[num_locks:])
     heads = [next(answers) for _ in existing]
     for table, rows in zip(existing, heads, strict=True):

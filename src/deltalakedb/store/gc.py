@@ -333,6 +333,7 @@ def _collect_shared(run: _Run, retention: Retention, now_ms: int) -> GcReport:
                 _count(conn, "count_old_audit", audit_ms),
             )
     transactions = run.remove("delete_old_transactions", before_ms=old_ms)
+    run.remove_at_once(("delete_old_requests",))
     leases = run.remove_at_once(("delete_expired_leases",), before_ms=now_ms - HOUR_MS)
     audit = 0
     if retention.audit_ms is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from deltalakedb.log.protocol.actions import Metadata, Protocol
 from deltalakedb.log.protocol.proposal import NOTHING_READ, ProposedCommit, ReadSet
+from deltalakedb.runtime.caller import Caller
 from deltalakedb.store.registry import TableRow
 
 NameKey = tuple[str, str]
@@ -40,6 +41,9 @@ class JoinedTransaction:
 
     txn_id: str
     client_token: str
+    actor: str | None = None
+    caller: Caller | None = None
+    """Whose request it is, if an endpoint commits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,8 @@ class Proposal:
     actor: str | None = None
     origin: str | None = None
     message: str | None = None
+    caller: Caller | None = None
+    """Whose request it is, if an endpoint commits it."""
     absent: frozenset[NameKey] = frozenset()
     """Names that the transaction found to be free and does not take itself."""
     listed: frozenset[NameKey] | None = None

@@ -130,6 +130,7 @@ class Ratifier:
             participants=self._participants,
             actor=self._proposal.actor,
             message=self._proposal.message,
+            request=self._proposal.caller.request_fields() if self._proposal.caller else None,
             files_owner=row.files_owner,
             dropped=table.drop and commit is table.commits[-1],
         )

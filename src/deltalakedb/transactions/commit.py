@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CommitFailedError, GoneError, redact
+from deltalakedb.runtime.caller import current_caller
 from deltalakedb.runtime.steps import reached
 from deltalakedb.store.proposals import JoinedTransaction, NameKey, Outcome, Proposal
 from deltalakedb.transactions.draft import TableDraft
@@ -57,6 +58,7 @@ def commit_drafts(
         actor=catalog.actor,
         origin=catalog.origin,
         message=message,
+        caller=current_caller(),
         absent=absent,
         listed=listed,
         joined=tuple(joined),
@@ -115,13 +117,14 @@ def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:
             )
         )
     milliseconds = (time.perf_counter() - started) * 1000
+    actors = {joined.txn_id: joined.actor for joined in proposal.joined}
     for txn_id, versions_of_one in versions.items():
         telemetry.observe_commit(
             txn_id=txn_id,
             milliseconds=milliseconds,
             versions=versions_of_one,
             committed_at_ms=outcome.joined_ms.get(txn_id, outcome.committed_at_ms),
-            actor=proposal.actor,
+            actor=actors.get(txn_id, proposal.actor),
             message=proposal.message,
             repeated=outcome.repeated,
         )

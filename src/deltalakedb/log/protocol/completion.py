@@ -191,6 +191,8 @@ class Mark:
     participants: tuple[Participant, ...] = ()
     actor: str | None = None
     message: str | None = None
+    request: Mapping[str, str] | None = None
+    """The request to `dl serve` that made the commit: its id, its proof, address and user agent."""
     files_owner: str = "user"
     """Who chose the table's folder: `catalog` or `user`."""
     dropped: bool = False
@@ -287,6 +289,7 @@ def parse_mark(info: CommitInfo | None) -> Mark | None:
             participants=_participants(mark.get("participants") or ()),
             actor=mark.get("actor"),
             message=mark.get("message"),
+            request=mark.get("request"),
             files_owner=str(mark.get("filesOwner") or "user"),
             dropped=bool(mark.get("dropped")),
         )
@@ -305,7 +308,8 @@ def _mark_to_json(mark: Mark) -> dict[str, Any]:
     }
     if mark.dropped:
         fields["dropped"] = True
-    fields |= {key: value for key, value in (("actor", mark.actor), ("message", mark.message)) if value is not None}
+    optional = (("actor", mark.actor), ("message", mark.message), ("request", mark.request))
+    fields |= {key: value for key, value in optional if value is not None}
     fields["participants"] = [
         {"tableId": participant.table_id, "tableUuid": participant.table_uuid, "version": participant.version}
         for participant in mark.participants

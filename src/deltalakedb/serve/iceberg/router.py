@@ -163,9 +163,11 @@ def refuse_forbidden(message: str) -> Response:
     return _to_response(_refused(ErrorAnswer(403, "NotAuthorizedException", message)))
 
 
-def refuse_unauthorized(message: str) -> Response:
-    """The answer to a request without the token."""
-    return _to_response(_refused(ErrorAnswer(401, "NotAuthorizedException", message)))
+def refuse_unproven(why: BaseException | str) -> Response:
+    """The answer to a request whose caller is not proven, or could not be looked up."""
+    if isinstance(why, BaseException):
+        return _to_response(_refused(answer_of(why, "other")))
+    return _to_response(_refused(ErrorAnswer(401, "NotAuthorizedException", why)))
 
 
 def _handle(endpoint: Endpoint, call: Call) -> Reply:

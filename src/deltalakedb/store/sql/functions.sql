@@ -42,6 +42,7 @@ declare
     registry dl_tables;
     made dl_table_versions;
     taken dl_transactions;
+    asked dl_requests;
     rendered text;
     at_ms bigint;
 begin
@@ -70,6 +71,11 @@ begin
     on conflict (client_token) do nothing;
     if not found then
         return null;
+    end if;
+
+    asked := json_populate_record(null::dl_requests, new_txn);
+    if asked.proof is not null then
+        insert into dl_requests select asked.*;
     end if;
 
     made := json_populate_record(null::dl_table_versions, new_version);

@@ -333,6 +333,35 @@ create table dl_audit (
 );
 create index dl_audit_by_time on dl_audit (at_ms);
 
+-- Named tokens of clients of `dl serve`. secret_hash: SHA-256 of the whole token, in hexadecimal; a token has 256 random bits, so nobody can
+-- find one by trying, and a slow hash would only make requests slow. token_id is the public part of the token. actor_groups: a JSON array.
+-- parent_id: null for a token that was created by name; a short-lived one that a client got for its token has that token here, and ends with
+-- it. Times of the database's clock.
+create table dl_tokens (
+    token_id text not null primary key,
+    name text not null,
+    actor text not null,
+    actor_groups text not null,
+    secret_hash text not null,
+    parent_id text,
+    created_by text,
+    created_at_ms bigint not null,
+    expires_ms bigint,
+    revoked_at_ms bigint
+);
+-- engines: sqlite, postgres
+create unique index dl_tokens_by_name on dl_tokens (name) where parent_id is null and revoked_at_ms is null;
+create index dl_tokens_by_end on dl_tokens (expires_ms);
+
+-- The requests that committed transactions, if `dl serve` committed for a caller. proof: how the caller's name was proven.
+create table dl_requests (
+    txn_id text not null primary key,
+    request_id text,
+    proof text not null,
+    address text,
+    user_agent text
+);
+
 -- ---------------------------------------------------------------------------------------------------------------- Iceberg
 --
 -- Iceberg tables and views are registered in dl_tables (mode `iceberg` or `view`), and each of their versions has a row in
