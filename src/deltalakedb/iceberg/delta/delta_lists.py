@@ -103,7 +103,8 @@ class DeltaLists:
 
     def _complete(self, state: DeltaState) -> Mapping[int, str | None]:
         """The lists of all kept versions by version, after writing those that are missing."""
-        lists, _ = self._read(state)
+        with self._store.read(single=True) as conn:
+            lists: Mapping[int, str | None] = read_lists(conn, state.opened.table.table_id)
         if not _missing(state, lists):
             return lists
         with self._lock_of(state.opened.table.table_id):
