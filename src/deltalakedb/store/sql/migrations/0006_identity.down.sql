@@ -1,4 +1,4 @@
--- Takes the tables of 0005 back: named tokens are gone, and what is known of requests, except in commits and in the audit.
+-- Takes the tables of 0006 back: named tokens are gone, and what is known of requests, except in commits and in the audit.
 
 -- engines: postgres
 create or replace function deltalakedb.dl_append(
