@@ -97,9 +97,11 @@ def to_txn_id(txn: str) -> str:
 class Copies:
     """The copies that this endpoint has; any may be dropped, and is made again from SQL when it is needed."""
 
-    def __init__(self, catalog: Catalog, log: BridgedLog) -> None:
+    def __init__(self, catalog: Catalog, log: BridgedLog, *, durable: bool) -> None:
+        """`durable`: what a call was answered is kept even if the machine stops, because clients may outlive it."""
         self._catalog = catalog
         self._store = catalog.store
+        self._durable = durable
         self._log = log
         self._tell_seconds = catalog.config.serve_txn_timeout / 10
         self._open: dict[str, OpenTransaction] = {}
@@ -245,7 +247,7 @@ class Copies:
         calls, now = list(staged.unrecorded), time.monotonic()
         if not calls and now - opened.told < self._tell_seconds:
             return
-        with self._store.write() as conn:
+        with self._store.write(durable=self._durable and bool(calls)) as conn:
             if not calls:
                 rows.see(conn, opened.tx.txn_id)
             elif not rows.record_calls(conn, opened.tx.txn_id, opened.num_calls, calls):

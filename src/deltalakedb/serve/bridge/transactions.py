@@ -55,7 +55,8 @@ class Ended:
 class OpenTransactions:
     """Begins, continues and ends transactions. `sweep` aborts those without signs of life for the time-out.
 
-    `ends_with_endpoint`: abort the open transactions when the endpoint is closed; otherwise another one goes on.
+    `ends_with_endpoint`: abort the open transactions when the endpoint is closed; otherwise another one goes on. If the
+    machine stops, a transaction may be forgotten as a whole; the calls of one that is known are all there.
     """
 
     def __init__(self, catalog: Catalog, log: BridgedLog, *, ends_with_endpoint: bool) -> None:
@@ -65,7 +66,7 @@ class OpenTransactions:
         self._ends_with_endpoint = ends_with_endpoint
         self._timeout_seconds = catalog.config.serve_txn_timeout
         self._leftovers = Leftovers(catalog)
-        self._copies = Copies(catalog, log)
+        self._copies = Copies(catalog, log, durable=not ends_with_endpoint)
         self._ended: OrderedDict[str, Ended] = OrderedDict()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -97,7 +98,7 @@ class OpenTransactions:
         pins = rows.pins_of(tx.run_statement(lambda drafts, _: drafts.pinned_rows()))
         beginning = rows.Beginning(message, tuple(lock), None if tables is None else tuple(tables), pins)
         try:
-            with self._store.write() as conn:
+            with self._store.write(durable=False) as conn:
                 txn_id = rows.insert_beginning(conn, tx.txn_id, beginning, actor=self._catalog.actor, request=request)
         except BaseException:
             tx.rollback()
@@ -149,7 +150,7 @@ class OpenTransactions:
     def alive(self, txn: str) -> None:
         """Note a sign of life; GoneError if the transaction is over."""
         txn_id = to_txn_id(txn)
-        with self._store.write() as conn:
+        with self._store.write(durable=False) as conn:
             standing = rows.standing_of(conn, txn_id)
             rows.see(conn, txn_id)
         try:
@@ -174,7 +175,7 @@ class OpenTransactions:
                 self._log.prepare(opened.tx)
                 if finish is not None:
                     finish(opened.tx)
-                with self._store.write() as conn:
+                with self._store.write(durable=False) as conn:
                     if not rows.begin_to_commit(conn, txn_id, opened.num_calls):
                         raise OvertakenError
             reached("bridge.prepared")
@@ -241,7 +242,7 @@ class OpenTransactions:
         # A copy: a raised error keeps its callers' frames alive for as long as it is cached.
         ended = self._remember(opened.txn, Ended(time.monotonic(), opened.tx.txn_id, versions, copy.copy(error)))
         try:
-            with self._store.write() as conn:
+            with self._store.write(durable=False) as conn:
                 rows.end(conn, opened.tx.txn_id, None if error is None else f"{type(error).__name__}: {error}")
         except StoreError as lost:  # the sweep of any endpoint will do it
             logger.warning("the end of transaction %s is not recorded yet: %s", opened.tx.txn_id, redact(str(lost)))
@@ -269,7 +270,7 @@ class OpenTransactions:
             is_any_silent = rows.is_any_silent(conn, self._timeout_seconds, REMEMBER_SECONDS)
         silent: list[tuple[str, str]] = []
         if in_use or is_any_silent:
-            with self._store.write() as conn:
+            with self._store.write(durable=False) as conn:
                 for opened in in_use:
                     rows.see(conn, opened.tx.txn_id)
                 silent = rows.claim_silent(conn, self._timeout_seconds, REMEMBER_SECONDS)
