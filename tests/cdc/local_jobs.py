@@ -10,7 +10,15 @@ from deltalakedb.cdc.run.following import ChangeFollower, Tally
 from deltalakedb.cdc.run.opening import add_tables, open_capture
 from deltalakedb.cdc.settings import CaptureSettings
 from deltalakedb.cdc.source.postgres import connect
+from tests.cdc import judging
 from tests.cdc.conftest import Lake, Source
+
+DOCUMENTS = (
+    "create table documents (id int primary key, n int, pad text, body text)",
+    "alter table documents alter body set storage external",
+    "create publication shop for all tables",
+)
+"""A table with rows of some size and larger values, and its publication."""
 
 
 class _Rows:
@@ -92,3 +100,20 @@ def beside(lake: Lake, source: Source, **settings: Any) -> Iterator[Beside]:
         follower.use_copies(*resume_copies(lake.catalog, capture))
         with SideCopier(jobs, lake.catalog, asked) as copier:
             yield Beside(lake, asked, jobs, follower, copier)
+
+
+def fill(source: Source, first: int, last: int) -> None:
+    """Documents of these numbers."""
+    source.run(
+        "insert into documents select i, 0, repeat('p', 700), repeat(i::text, 2500) "
+        f"from generate_series({first}, {last}) i"
+    )
+
+
+def copied(made: Beside, *names: str) -> None:
+    """Each table is published once, by one version, and equals its source."""
+    capture = made.follower.capture
+    assert {table.stage for table in capture.tables.values()} == {"streaming"}
+    judging.check_mirror(made.lake.catalog, capture)
+    for name in names:
+        assert made.lake.catalog.table(f"lake.{name}").version() == 0

@@ -3,9 +3,6 @@
 import os
 import random
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,31 +13,10 @@ from deltalakedb.cdc.run.status import capture_status
 from deltalakedb.cdc.source.source_catalog import catalog_mark
 from tests.cdc import judging
 from tests.cdc.conftest import Lake, Source
-from tests.cdc.local_jobs import Beside, beside
+from tests.cdc.local_jobs import DOCUMENTS, beside, copied, fill
 
 FULL = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
 SEEDS = range(200 if FULL else 4)
-DOCUMENTS = (
-    "create table documents (id int primary key, n int, pad text, body text)",
-    "alter table documents alter body set storage external",
-    "create publication shop for all tables",
-)
-
-
-def fill(source: Source, first: int, last: int) -> None:
-    source.run(
-        "insert into documents select i, 0, repeat('p', 700), repeat(i::text, 2500) "
-        f"from generate_series({first}, {last}) i"
-    )
-
-
-def copied(made: Beside, *names: str) -> None:
-    """Each table is published once, by one version, and equals its source."""
-    capture = made.follower.capture
-    assert {table.stage for table in capture.tables.values()} == {"streaming"}
-    judging.check_mirror(made.lake.catalog, capture)
-    for name in names:
-        assert made.lake.catalog.table(f"lake.{name}").version() == 0
 
 
 def test_a_table_is_read_in_parts_and_appears_as_one_version(lake: Lake, source: Source) -> None:
@@ -104,88 +80,6 @@ def test_a_row_that_moves_to_a_page_that_was_read_is_read_once_more_for_its_larg
         assert len(made.jobs.jobs) > parts, "a patch was read"
         judging.check_current(lake.catalog, source, made.follower.capture)
         copied(made, "documents")
-
-
-def test_a_large_value_is_not_that_of_a_row_that_had_the_key_before(lake: Lake, source: Source) -> None:
-    source.run(*DOCUMENTS)
-    fill(source, 1, 60)
-    with beside(lake, source) as made:
-        made.begin()
-        last = len(made.follower.copies["public.documents"].tasks) - 1
-        once = iter(range(100))
-
-        def move() -> None:
-            number = next(once)
-            if number == last:  # the parts that were read have both rows by their old keys
-                source.run(
-                    "delete from documents where id = 1",
-                    "update documents set id = 1 where id = 2",
-                    "update documents set id = -3 where id = 3",
-                    "update documents set id = 3 where id = 4",
-                    "update documents set id = 4 where id = -3",
-                )
-            elif number == last + 1:  # and once more while they are read again
-                source.run("delete from documents where id = 3", "update documents set id = 3 where id = 5")
-
-        made.jobs.before_part = move
-        made.finish()
-        assert len(made.jobs.jobs) > last + 2, "what was read again had changed, and was read a third time"
-        judging.check_current(lake.catalog, source, made.follower.capture)
-        copied(made, "documents")
-
-
-def test_a_transaction_whose_commit_is_in_the_log_and_not_visible_yet_is_in_the_copy(
-    lake: Lake, source: Source
-) -> None:
-    source.run(
-        *DOCUMENTS,
-        "insert into documents values (1, 1)",
-        f"alter database {source.database} set synchronous_commit = local",
-    )
-    with beside(lake, source) as made, waiting_for_a_standby(source, "insert into documents values (2, 2)"):
-        made.begin()
-        for _ in range(10):  # time enough to read it without that row
-            made.copier.work(made.follower)
-            time.sleep(0.05)
-        assert "public.documents" in made.follower.copies, "it waits for the transaction"
-    with beside(lake, source) as made:
-        made.finish()
-        judging.check_current(lake.catalog, source, made.follower.capture)
-
-
-@contextmanager
-def waiting_for_a_standby(source: Source, statement: str) -> Iterator[None]:
-    """For the duration of the block a statement is in the log, but its commit waits for a standby, and is not seen."""
-    with source.connect() as session, ThreadPoolExecutor(1) as pool:
-        source.run("alter system set synchronous_standby_names = 'nobody'", "select pg_reload_conf()")
-        try:
-            session.execute("set synchronous_commit = on")
-            done = pool.submit(session.execute, statement.encode())
-            until = time.monotonic() + 60
-            while source.run("select wait_event from pg_stat_activity where wait_event = 'SyncRep'") == []:
-                assert not done.done()
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            yield
-        finally:
-            source.run("alter system reset synchronous_standby_names", "select pg_reload_conf()")
-            done.result()
-
-
-def test_the_marks_of_a_copy_do_not_wait_for_the_source_to_write_its_log(lake: Lake, source: Source) -> None:
-    source.run(*DOCUMENTS, "insert into documents values (1, 1)")
-    source.run(
-        f"alter database {source.database} set synchronous_commit = off",
-        "alter system set wal_writer_delay = '10s'",
-        "select pg_reload_conf()",
-    )
-    try:
-        with beside(lake, source) as made:
-            made.begin()
-            made.finish()
-            judging.check_current(lake.catalog, source, made.follower.capture)
-    finally:
-        source.run("alter system reset wal_writer_delay", "select pg_reload_conf()")
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -21,10 +21,10 @@ from deltalakedb.cdc.copy.copies import FEATURE, Chunk, TableCopy, abandon_copy,
 from deltalakedb.cdc.copy.copy_task import CopyResult, CopyTask, run_tasks
 from deltalakedb.cdc.copy.publishing import RowsMissing, patch_ranges, publish_copies
 from deltalakedb.cdc.evolve.evolution import stop_table
-from deltalakedb.cdc.lsn import format_lsn, parse_lsn
+from deltalakedb.cdc.lsn import format_lsn
 from deltalakedb.cdc.run.sessions import copy_failed
 from deltalakedb.cdc.source.copy_plan import PageRange, SourceMoved, plan_copy
-from deltalakedb.cdc.source.postgres import Connection, read_sql, translate_errors
+from deltalakedb.cdc.source.postgres import Connection, read_sql, take_position, translate_errors
 from deltalakedb.cdc.source.publication import look_at_publication
 from deltalakedb.cdc.source.slots import WAITS, exported_snapshot
 from deltalakedb.exceptions import (
@@ -90,7 +90,7 @@ def begin_copies(
     If a table cannot be copied, only that table stops; one that was changed just now goes on waiting.
     """
     published = look_at_publication(conn, settings, capture)
-    lsn, floor = _where(conn)  # afterwards: what was written before a table was published is in no message
+    lsn, floor = take_position(conn)  # afterwards: what was written before a table was published is in no message
     tables = {table.source: table for table in published.tables}
     copies: dict[str, TableCopy] = {}
     for source in sorted(sources):
@@ -121,20 +121,6 @@ def begin_copies(
     begun = commit_until_won(commit, f"the beginning of copies of {capture.slot}")
     reached("cdc.copy_begun")
     return begun, copies
-
-
-def _where(conn: Connection) -> tuple[int, int]:
-    """A position in the log, and a transaction id larger than those of all transactions that committed before it.
-
-    A transaction whose commit is in the log may not be visible yet, because it waits for the disk or for a standby: a
-    snapshot would say that its id is still to come. So the id is a new one, taken after the position.
-    """
-    with translate_errors():
-        place = conn.execute("select pg_current_wal_insert_lsn()::text").fetchone()
-        number = conn.execute("select pg_current_xact_id()::text::bigint").fetchone()
-    assert place is not None
-    assert number is not None
-    return parse_lsn(place[0]), int(number[0])
 
 
 def _plan(catalog: Catalog, conn: Connection, table: CapturedTable, settings: CaptureSettings, floor: int) -> TableCopy:
@@ -305,12 +291,17 @@ class SideCopier:
         return self._context.parallelize([tasks], 1).map(run_tasks).collect()[0]
 
     def _run_at_one_snapshot(self, tasks: list[CopyTask]) -> list[CopyResult]:
-        """Read a table without a key at one snapshot, because nothing tells copies of a row apart."""
+        """Read a table without a key at one snapshot, because nothing tells copies of a row apart.
+
+        If a part fails, all of them do: the next attempt has another snapshot.
+        """
         results: list[CopyResult] = []
         with exported_snapshot(self._settings.source, self._end_if_closed) as (snapshot, lsn):
             for task in tasks:
                 self._end_if_closed()
                 (result,) = self._run_job([replace(task, snapshot=snapshot)])
+                if result.failure is not None or result.moved is not None:
+                    return [replace(result, number=one.number) for one in tasks]
                 results.append(replace(result, watermark=lsn))
         return results
 
@@ -329,13 +320,16 @@ class SideCopier:
                 break
             self._jobs -= 1
         actions: list[Action] = []
+        troubled: set[str] = set()
         for result in results:
             self._running.discard((result.copy_id, result.number))
             copy = follower.copies.get(result.source)
             if copy is None or copy.id != result.copy_id:  # the copy was given up
                 continue
             if result.moved is not None or result.failure is not None or result.waits:
-                self._take_trouble(follower, copy, result)
+                if copy.id not in troubled:  # what fails several parts at once is one failure
+                    self._take_trouble(follower, copy, result)
+                troubled.add(copy.id)
                 continue
             patch = self._patches.get(copy.id, {}).get(result.number)
             since = (copy.table.start_lsn or 0) if patch is None else patch.since
@@ -435,7 +429,7 @@ class SideCopier:
                 self._drop(follower, copy, str(missing))
             else:
                 number = max([len(copy.tasks), *(taken + 1 for taken in copy.chunks)])
-                patches[number] = _Patch(ranges, *_where(follower.conn))
+                patches[number] = _Patch(ranges, *take_position(follower.conn))
             return False
         except (LandingChanged, LocationOwnedError) as error:
             self._drop(follower, copy, str(error))

@@ -290,8 +290,7 @@ class ChangeFollower:
         if isinstance(change, Stopped) or count > _MOST_FORMS:
             reason = change.reason if isinstance(change, Stopped) else "its columns change too often in one transaction"
             _log.warning("%s stops: %s", change.source, reason)
-            self.capture = stop_table(self.catalog, self.capture, change.source, reason, change.lsn)
-            self.copies.pop(change.source, None)
+            self.use(stop_table(self.catalog, self.capture, change.source, reason, change.lsn))
             return
         self.capture = follow(
             self.catalog,

@@ -149,6 +149,17 @@ def flush_lsn(conn: Connection) -> int:
         return parse_lsn(str(_value(conn, "select pg_current_wal_flush_lsn()")))
 
 
+def take_position(conn: Connection) -> tuple[int, int]:
+    """A position in the log, and a transaction id larger than those of all transactions that committed before it.
+
+    A transaction whose commit is in the log may not be visible yet, because it waits for the disk or for a standby: a
+    snapshot would say that its id is still to come. So the id is a new one, taken after the position.
+    """
+    with translate_errors():
+        lsn = parse_lsn(str(_value(conn, "select pg_current_wal_insert_lsn()")))
+        return lsn, int(_value(conn, "select pg_current_xact_id()::text"))
+
+
 def check_source(conn: Connection, settings: CaptureSettings) -> None:
     """CaptureSetupError if the source cannot be captured, with what would change that."""
     with translate_errors():
