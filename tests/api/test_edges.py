@@ -23,6 +23,7 @@ import pytest
 import deltalakedb as dl
 from deltalakedb.polars import read_delta
 from tests.api.both import Both, Library
+from tests.fixtures.sizes import every
 
 WITH_NULLS = pa.table({"v": pa.array([2, None, 5], pa.int64())})
 INSTANTS = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
@@ -117,7 +118,7 @@ def look(lib: Library, door: Callable[[Any, Any], Any], filters: Any) -> Any:
     return door(lib.table(), filters)
 
 
-@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("kind", every(2, OTHERS))
 def test_filters_on_files_read_a_value_by_the_type_of_its_column(anywhere: Both, kind: str) -> None:
     rows, values = OTHERS[kind]
     anywhere.write(rows, partition_by=["p"])

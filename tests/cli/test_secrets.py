@@ -65,7 +65,7 @@ def test_a_password_from_libpqs_environment_is_never_printed(dl: Dl, monkeypatch
     assert_no_secret(result.stderr)
 
 
-@pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["plain", "debug"])
+@pytest.mark.parametrize("debug", [pytest.param((), marks=pytest.mark.slow), ("--debug",)], ids=["plain", "debug"])
 def test_keys_in_storage_options_are_never_printed(
     dl: Dl, debug: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.sizes import every
 from tests.fixtures.spark import submit_arguments
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,9 @@ def run_commands(page: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if code_of(page) and not starts_spark(page)], ids=lambda page: page.name
+    "page",
+    every(3, [page for page in PAGES if code_of(page) and not starts_spark(page)]),
+    ids=lambda page: page.name,
 )
 def test_the_examples_run_as_they_stand(page: Path, tmp_path: Path) -> None:
     """The Python of a page first, then its `dl` commands on what that left behind."""

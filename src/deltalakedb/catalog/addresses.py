@@ -113,7 +113,7 @@ def locate(text: str) -> tuple[Catalog, TableName]:
         address = parse_catalog_uri(text)
         if address.table is None:
             raise CatalogUriError(f"{address} names a catalog but no table; add ?table=namespace.name")
-        return open_catalog(text), address.table
+        return open_catalog(address), address.table
     try:
         catalog = open_catalog()
     except ConfigError as error:

@@ -51,10 +51,14 @@ def connect(uri: str | os.PathLike[str] | None = None, warehouse: str | None = N
     return open_catalog(uri, warehouse, **config)
 
 
-def open_catalog(uri: str | os.PathLike[str] | None = None, warehouse: str | None = None, **config: Any) -> Catalog:
+def open_catalog(
+    uri: str | os.PathLike[str] | CatalogUri | None = None, warehouse: str | None = None, **config: Any
+) -> Catalog:
     """Open a catalog without adding spans to the application's tracer; used for table addresses."""
     origin = str(config.pop("origin", "python"))
-    address, settings = locate_catalog(uri, warehouse=warehouse, **config)
+    if warehouse is not None:
+        config["warehouse"] = warehouse
+    address, settings = locate_catalog(uri, **config)
     if ":/" in (settings.warehouse or ""):
         from deltalakedb.mirror.put_lock import check_warehouse
 
@@ -79,15 +83,18 @@ def begin(
         raise
 
 
-def locate_catalog(uri: str | os.PathLike[str] | None = None, **config: Any) -> tuple[CatalogUri, Config]:
+def locate_catalog(uri: str | os.PathLike[str] | CatalogUri | None = None, **config: Any) -> tuple[CatalogUri, Config]:
     """Return the catalog's address and the settings in force, from keywords, environment and configuration file."""
-    settings = load_config({"catalog": uri, **config})
-    if settings.catalog is None:
-        raise ConfigError(
-            "no catalog given: pass a path or a URI such as deltasql://sqlite//data/catalog.db (dl: --catalog), or set "
-            "DL_CATALOG"
-        )
-    address = parse_catalog_uri(settings.catalog)
+    if isinstance(uri, CatalogUri):
+        address, settings = uri, load_config(config)
+    else:
+        settings = load_config({"catalog": uri, **config})
+        if settings.catalog is None:
+            raise ConfigError(
+                "no catalog given: pass a path or a URI such as deltasql://sqlite//data/catalog.db (dl: --catalog), or "
+                "set DL_CATALOG"
+            )
+        address = parse_catalog_uri(settings.catalog)
     if address.warehouse is not None and config.get("warehouse") is None:
         settings = replace(settings, warehouse=address.warehouse)
     return address, settings

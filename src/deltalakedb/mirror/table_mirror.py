@@ -162,7 +162,7 @@ class TableMirror:
         for commit in commits:
             if commit.version <= self.known:
                 continue
-            data = commit.rendered()
+            data = commit.late() if commit.data is None and commit.late is not None else commit.data
             if data is None or not self._has_predecessor(commit.version, data, deadline):
                 return False
             files, size = commit.num_files, commit.size_bytes

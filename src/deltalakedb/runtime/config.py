@@ -205,7 +205,8 @@ def load_config(
     if path is not None:
         values |= _parse_all(_read_toml(path), where=f"in {path}")
     values |= _from_environment(environ)
-    values |= _parse_all(_flatten(keywords or {}), where="as a keyword")
+    if keywords:
+        values |= _parse_all(_flatten(keywords), where="as a keyword")
     return Config(**{key.replace(".", "_"): value for key, value in values.items()})
 
 

@@ -143,10 +143,6 @@ class RatifiedCommit:
     """The table's files and bytes at this version, set for the version that became the head."""
     late: Callable[[], bytes] | None = field(default=None, compare=False, repr=False)
 
-    def rendered(self) -> bytes | None:
-        """The bytes, if they are available without SQL."""
-        return self.late() if self.data is None and self.late is not None else self.data
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
