@@ -4,7 +4,8 @@ Bounds hold for every reader that knows the protocol. A float's bound is null if
 omitted if there is a NaN (larger than every number in Spark and DuckDB). Zero is -0.0 as a minimum and 0.0 as a
 maximum, so that it does not matter which of them the file has. Text is cut to 64 bytes, the maximum rounded up.
 Timestamps are truncated to milliseconds, as readers expect of both bounds. Binary columns, arrays and maps have no
-statistics, not even a null count. Values are formatted as in `deltalake`.
+statistics, not even a null count; void columns, which files do not have, have a null in every row. Values are formatted
+as in `deltalake`.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class StatsPlan:
     ) -> None:
         leaves = counted_leaves(schema, partition_columns, configuration)
         self.columns = [_Column(leaf, file_schema) for leaf in leaves]
+        wanted = stats_leaves(schema, partition_columns, configuration)
+        self.voids = [leaf.physical_path for leaf in wanted if leaf.type == PrimitiveType("void")]
         # as Spark does: if deletion vectors are enabled, the statistics say that bounds are tight
         self.says_tight = str(configuration.get("delta.enableDeletionVectors")).lower() == "true"
 
@@ -144,6 +147,9 @@ class StatsCollector:
             _put(highs, column.path, None if high is None or self._open_above[position] else column.high_text(high))
             count = self._nulls[position]
             _put(nulls, column.path, None if count is None else str(count))
+        for path in self._plan.voids:
+            for tree, text in ((lows, None), (highs, None), (nulls, str(self.num_records))):
+                _put(tree, path, text)
         tight = ',"tightBounds":true' if self._plan.says_tight else ""
         return (
             f'{{"numRecords":{self.num_records},"minValues":{_object(lows)},"maxValues":{_object(highs)},'

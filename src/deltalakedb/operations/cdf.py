@@ -88,6 +88,12 @@ def read_changes(
     the time. `predicate` is SQL on any of them.
     """
     struct = parse_schema(metadata.schema_string)
+    for field in _ABOUT_CHANGES:
+        if struct.field(field.name) is not None:
+            raise DeltaError(
+                f"Schema error: Schema contains duplicate qualified field name {field.name}: the table {table} has a "
+                "column of this name, which the change data feed adds; rename the column"
+            )
     partitions = metadata.partition_columns
     ordered = [
         *(item for item in struct.fields if item.name not in partitions),

@@ -46,7 +46,18 @@ IsNull: TypeAlias = Callable[[str], bool]
 
 _IS_QUERY: Final = re.compile(r"(\s|--[^\n]*\n|\()*(select|with|values|from)\b", re.IGNORECASE)
 _NEVER_NULL: Final = frozenset(
-    ("count", "row_number", "rank", "dense_rank", "ntile", "approx_distinct", "percent_rank", "cume_dist", "regr_count")
+    (
+        "count",
+        "row_number",
+        "rank",
+        "dense_rank",
+        "ntile",
+        "approx_distinct",
+        "percent_rank",
+        "cume_dist",
+        "regr_count",
+        "grouping",
+    )
 )
 _ALIKE: Final = (
     exp.Binary, exp.Unary, exp.Paren, exp.Between, exp.In, exp.Cast, exp.Upper, exp.Lower, exp.Concat, exp.Length,

@@ -51,6 +51,7 @@ _INT32: Final = frozenset(
         "bit_length",
         "strpos",
         "ascii",
+        "grouping",
         "levenshtein",
         "instr",
     )

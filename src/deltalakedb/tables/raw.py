@@ -59,14 +59,22 @@ class RawDeltaTable:
 def class_for_others(own: type) -> type:
     """Return the class of a table as other libraries see it: that of `deltalake`, once it is loaded.
 
-    Polars and others take tables of that class only, and tell them by `isinstance`.
+    Polars takes an object as a table only if `isinstance(table, deltalake.DeltaTable)`, and has no other hook for it.
+    A subclass would need `deltalake` installed, and its compiled constructor opens the table's files itself, so the
+    table says that it is one through `__class__`, as proxies do. `type(table)` stays our own class.
     """
     theirs = getattr(sys.modules.get("deltalake"), "DeltaTable", None)
     return own if theirs is None else theirs
 
 
 def is_asked_by_polars() -> bool:
-    """Return whether Polars calls the method that calls this function."""
+    """Return whether Polars calls the method that calls this function.
+
+    `pl.scan_delta` reads the bounds of files from `get_add_actions`, as users do, and skips files by them; those of
+    floats that other writers left make it lose NaN. It passes nothing that tells its call from that of a user, who is
+    to get all bounds, as from `deltalake`, and it has no setting that leaves bounds out. Its name as the caller is all
+    there is; if Polars moves its code, `test_friends.py` fails.
+    """
     return str(sys._getframe(2).f_globals.get("__name__")).startswith("polars.")
 
 
