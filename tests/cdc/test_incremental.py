@@ -262,6 +262,8 @@ def test_the_catalog_of_the_source_is_looked_at_only_when_somebody_has_changed_i
             "create publication another for table other",
             "alter publication another drop table other",
             "drop table other",
+            "create type pair as (a int, b int)",
+            "alter type pair rename attribute a to c",
         ):
             source.run(statement)
             marks.append(catalog_mark(conn))

@@ -3,7 +3,7 @@
 with tables as (
     select oid, xmin, relkind
       from pg_class
-     where oid >= 16384 and relkind in ('r', 'p') and relpersistence <> 't'
+     where oid >= 16384 and relkind in ('r', 'p', 'c') and relpersistence <> 't'
 )
 select sum(hashtextextended(mark, 0))::text
   from (
