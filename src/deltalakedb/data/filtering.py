@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import and_, eq, ge, gt, le, lt, ne, or_
 from typing import Any, Final, TypeAlias
@@ -64,7 +64,6 @@ def engine_sql(predicate: str, schema: StructType) -> tuple[str, set[str]]:
     """A condition in DuckDB's SQL with the meaning it has in DataFusion, and the columns it names."""
     # Loaded here because the SQL parser takes long to load, and most reads have no predicate.
     from deltalakedb.data.engine_values import translate_values
-    from deltalakedb.log.predicates.predicate_sql import to_duckdb
 
     def kind_of(column: Any) -> str | None:
         try:
@@ -73,6 +72,24 @@ def engine_sql(predicate: str, schema: StructType) -> tuple[str, set[str]]:
             return None
 
     return to_duckdb(predicate, lambda root: translate_values(root, kind_of))
+
+
+def to_duckdb(text: str, translate: Callable[[Any], None] = lambda _: None) -> tuple[str, set[str]]:
+    """A condition in DuckDB's SQL, for evaluation on rows, and the first part of each column name.
+
+    `translate` changes what means something else to DuckDB, in place. A condition sees one row, so sub-queries are
+    rejected.
+    """
+    from sqlglot import exp
+
+    from deltalakedb.log.predicates.predicate_sql import parse_expression, spell
+
+    root = exp.Paren(this=parse_expression(text))
+    if root.find(exp.Query, exp.Subquery):
+        raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
+    names = {node.parts[0].name for node in root.find_all(exp.Column)}
+    translate(root)
+    return spell(root.this), names
 
 
 def check_condition(predicate: str, schema: StructType) -> None:

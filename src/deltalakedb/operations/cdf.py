@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.data import read_files
 from deltalakedb.data.deletion_vectors import DeletionVectors, Rows
-from deltalakedb.data.filtering import check_condition
+from deltalakedb.data.filtering import check_condition, to_duckdb
 from deltalakedb.data.reader import ROW
 from deltalakedb.exceptions import DeltaError
 from deltalakedb.log.predicates.predicate import no_such_column
@@ -112,8 +112,6 @@ def read_changes(
 def _check_names(schema: StructType, columns: Sequence[str] | None, predicate: str | None) -> None:
     used_columns = set(columns or ())
     if predicate is not None:
-        from deltalakedb.log.predicates.predicate_sql import to_duckdb
-
         used_columns |= to_duckdb(predicate)[1]
     unknown = sorted(name for name in used_columns if schema.field(name) is None)
     if unknown:

@@ -174,20 +174,6 @@ def _what_is_wrong(text: str, error: Exception) -> str:
     return _NO_EXPRESSION if detail.startswith("Required keyword") else detail
 
 
-def to_duckdb(text: str, translate: Callable[[Node], None] = lambda _: None) -> tuple[str, set[str]]:
-    """Converts the condition to DuckDB's SQL, for evaluation on rows; also returns the first part of each column name.
-
-    `translate` changes what means something else to DuckDB, in place. A condition sees one row, so sub-queries are
-    rejected.
-    """
-    root = exp.Paren(this=parse_expression(text))
-    if root.find(exp.Query, exp.Subquery):
-        raise PredicateError(f"a predicate on rows cannot hold a query: {text[:200]!r}")
-    names = {node.parts[0].name for node in root.find_all(exp.Column)}
-    translate(root)
-    return spell(root.this), names
-
-
 def spell(root: Node) -> str:
     """Renders a tree as DuckDB's SQL; raises for what DuckDB does not support, and never omits it."""
     try:
