@@ -22,6 +22,8 @@ from deltalakedb.cli.options import (
 from deltalakedb.exceptions import ConfigError, NotSayableInIcebergError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deltalakedb.catalog.catalog import Catalog
     from deltalakedb.iceberg.catalog import LoadedTable
     from deltalakedb.store.registry import TableRow
@@ -116,24 +118,32 @@ def metadata(
 
 
 def _delta_metadata(cat: Catalog, table: TableRow, version: int | None, *, check: bool) -> None:
+    from deltalakedb.iceberg.delta.cleaning import lost_files
     from deltalakedb.iceberg.delta.delta_tables import DeltaTables
 
     if version is not None:
         raise ConfigError(f"{table.full_name} is a Delta table: its metadata for Iceberg holds all versions")
     try:
         state = DeltaTables(cat).load(table)
+        lost = lost_files(cat.store, table, cat.storage_options_of(table)) if check else []
+        problems: Sequence[str] = [_describe_lost(lost)] if lost else []
     except NotSayableInIcebergError as error:
         if not check:
             raise
-        value = {"table": table.full_name, "readable": False, "problems": list(error.problems)}
-        problems = error.problems
+        problems = error.problems or [str(error)]
+    if problems:
+        value = {"table": table.full_name, "readable": False, "problems": list(problems)}
         output.emit(value, lambda: print(*problems, sep="\n"))
-        raise typer.Exit(1) from None
+        raise typer.Exit(1)
     if check:
         value = {"table": table.full_name, "readable": True, "problems": []}
         output.emit(value, lambda: print(f"Iceberg clients can read {table.full_name}"))
     else:
         output.emit_json(state.metadata)
+
+
+def _describe_lost(names: Sequence[str]) -> str:
+    return f"files in its folder _iceberg are lost ({len(names)}, such as {names[0]}): run `dl gc`"
 
 
 def mirror(

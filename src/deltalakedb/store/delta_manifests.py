@@ -118,6 +118,13 @@ def forget_old_lists(conn: Connection, table_id: int, first_kept: int) -> None:
     conn.run("delete_old_delta_manifests", table_id=table_id)
 
 
+def forget_all_lists(conn: Connection, table_id: int) -> None:
+    """Removes all lists, manifests and copies of vectors of a table, which are then made anew."""
+    lock_head(conn, table_id)  # a process that goes on from the newest list holds this lock when it stores its own
+    for query in ("delete_dropped_delta_lists", "delete_dropped_delta_manifests", "delete_dropped_vectors"):
+        conn.run(query, table_id=table_id)
+
+
 def kept_files(conn: Connection, table_id: int) -> list[str]:
     """The paths of all lists, manifests and copies of vectors."""
     return [row["file_path"] for row in conn.all("select_kept_delta_files", table_id=table_id)]

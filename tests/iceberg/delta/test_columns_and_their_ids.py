@@ -155,3 +155,17 @@ def test_a_partition_column_of_another_type(catalog: Catalog, clients: Clients, 
     check(catalog, clients, but=("Polars",))
     with pytest.raises(pl.exceptions.ComputeError, match="unsupported type change"):
         clients.reads["Polars"]("shop.t", None)
+
+
+@pytest.mark.parametrize("kind", ["array<long>", "map<string,long>", "struct<b:array<struct<c:long>>>"])
+def test_lists_and_maps_of_tables_with_column_mapping_are_refused_to_duckdb(
+    catalog: Catalog, duck: duckdb.DuckDBPyConnection, lake: Lake, kind: str
+) -> None:
+    """Their elements have no ids in the files, and DuckDB would read them as null."""
+    values = {"array<long>": [1, 2], "map<string,long>": [("k", 1)]}.get(kind, {"b": [{"c": 1}]})
+    catalog.create_table("shop.t", f"id long, a {kind}", properties={"delta.columnMapping.mode": "name"})
+    schema = pa.schema(catalog.table("shop.t").schema().to_arrow())
+    write(catalog, pa.Table.from_pylist([{"id": 1, "a": values}], schema), mode="append")
+    with pytest.raises(duckdb.Error, match="column mapping gives field ids to columns, .* maps of its column a"):
+        duck.sql("select * from lake.shop.t").fetchall()
+    assert lake.load().scan().to_arrow()["a"].to_pylist() == [values]

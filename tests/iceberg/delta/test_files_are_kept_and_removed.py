@@ -10,9 +10,10 @@ from deltalakedb import Catalog
 from deltalakedb.catalog.entries import require_table
 from deltalakedb.exceptions import MissingFileError, NotSayableInIcebergError
 from deltalakedb.iceberg.catalog import IcebergCatalog
-from deltalakedb.iceberg.delta.cleaning import clean_up
+from deltalakedb.iceberg.delta.cleaning import clean_up, lost_files
+from deltalakedb.iceberg.delta.generated_files import GeneratedFiles
 from deltalakedb.store import registry
-from deltalakedb.store.delta_manifests import kept_files
+from deltalakedb.store.delta_manifests import forget_all_lists, kept_files
 from deltalakedb.store.gc import Retention, collect_garbage
 from deltalakedb.store.iceberg_delta import VectorCopy, write_format, write_vector_copies
 from deltalakedb.store.names import parse_table_name
@@ -133,6 +134,44 @@ def test_gc_removes_what_no_kept_version_needs(table: Catalog) -> None:
     assert len(left) == 2 + 2 + 2
     commit(table, add(10))
     assert numbers(lists(load(table))[7]) == [5, 10]
+
+
+@pytest.mark.parametrize("what", ["snap-*", "m-*"])
+def test_gc_lets_lost_files_be_made_anew(table: Catalog, what: str) -> None:
+    for number in range(3):
+        commit(table, add(number))
+    served = IcebergCatalog(table)
+    before = lists(served.load_table(NAME))
+    place = folder(table)
+    lost = sorted(place.glob(what))
+    for path in lost:
+        path.unlink()
+    assert lost_files(table.store, row_of(table), None) == [path.name for path in lost]
+    table.gc()
+    commit(table, add(3))
+    paths = lists(served.load_table(NAME))
+    assert {version: numbers(path) for version, path in paths.items()} == {
+        0: [], 1: [0], 2: [0, 1], 3: [0, 1, 2], 4: [0, 1, 2, 3]
+    }  # fmt: skip
+    assert not set(paths.values()) & set(before.values())
+    assert lost_files(table.store, row_of(table), None) == []
+
+
+def test_lists_are_not_made_from_manifests_that_were_forgotten(table: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process forgets all lists while the next one is written."""
+    commit(table, add(1))
+    load(table)
+    commit(table, add(2))
+    write = GeneratedFiles.sync
+
+    def forget_and_sync(files: GeneratedFiles) -> None:
+        monkeypatch.undo()
+        with table.store.write() as conn:
+            forget_all_lists(conn, row_of(table).table_id)
+        write(files)
+
+    monkeypatch.setattr(GeneratedFiles, "sync", forget_and_sync)
+    assert {version: numbers(path) for version, path in lists(load(table)).items()} == {0: [], 1: [1], 2: [1, 2]}
 
 
 def test_lists_start_anew_where_the_history_was_cut(table: Catalog) -> None:

@@ -40,6 +40,7 @@ from deltalakedb.store.delta_manifests import (
     is_history_unchanged,
     read_lists,
     read_newest_list,
+    read_newest_listed_version,
     write_lists,
 )
 from deltalakedb.store.iceberg_delta import SnapshotRow, read_field_ids
@@ -219,6 +220,8 @@ class _Batch:
         try:
             with self._store.write() as conn:
                 self._check_unchanged(conn, min(lists) if before is None else before)
+                if read_newest_listed_version(conn, self._table.table_id) != self._newest.version:
+                    raise LostRaceError("another process has written lists, or forgotten them")
                 write_lists(conn, self._table.table_id, lists, list(builder.manifests.values()), builder.closed)
         except (DuplicateRowError, LostRaceError):
             self._files.discard()

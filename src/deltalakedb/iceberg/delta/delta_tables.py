@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from deltalakedb.exceptions import NotSayableInIcebergError
 from deltalakedb.iceberg.delta.delta_metadata import delta_metadata, in_force
 from deltalakedb.iceberg.delta.delta_schema import problems_of
-from deltalakedb.iceberg.delta.field_ids import Path, assign_ids, changed_ids, path_from_text, stored_form
+from deltalakedb.iceberg.delta.field_ids import (
+    Path,
+    assign_ids,
+    changed_ids,
+    column_with_parts_without_ids,
+    path_from_text,
+    stored_form,
+)
 from deltalakedb.iceberg.delta.file_ids import Fields, file_problems, read_file_ids, with_ids_of_files
 from deltalakedb.iceberg.locations import to_iceberg
 from deltalakedb.log.protocol.actions import Metadata
@@ -143,6 +150,18 @@ class DeltaTables:
             except DuplicateRowError:
                 continue
         return ids
+
+
+def refuse_to_duckdb(state: DeltaState) -> None:
+    """Raise NotSayableInIcebergError for a table of which DuckDB would read nulls where there are values."""
+    column = column_with_parts_without_ids(_updates(state.history))
+    if column is not None:
+        raise NotSayableInIcebergError(
+            f"{state.opened.table.full_name} is a Delta table that DuckDB cannot read as an Iceberg table: column "
+            f"mapping gives field ids to columns, not to what is in the lists and maps of its column {column}, and "
+            "DuckDB reads that as null. Read it with a Delta reader or another Iceberg client",
+            [column],
+        )
 
 
 def _unusual(

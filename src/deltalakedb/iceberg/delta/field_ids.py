@@ -102,6 +102,20 @@ def assign_ids(stored: Mapping[Path, int], history: Sequence[Metadata]) -> dict[
     return ids
 
 
+def column_with_parts_without_ids(history: Sequence[Metadata]) -> str | None:
+    """A column with a list or map whose parts have no ids in files in which all columns have some; None without one.
+
+    Column mapping gives ids to columns alone, unless the table is written for Iceberg's sake.
+    """
+    for metadata in history:
+        if metadata.configuration.get("delta.columnMapping.mode", "none") == "none":
+            continue
+        for item in parse_schema(metadata.schema_string).fields:
+            if any(isinstance(path[-1], int) and own_id is None for path, own_id in fields_of(StructType((item,)))):
+                return item.name
+    return None
+
+
 def fields_of(schema: StructType) -> Iterator[tuple[Path, int | None]]:
     """All fields with their paths and the ids that column mapping gives them, parents first."""
     yield from _struct_fields(schema, ())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deltalakedb import telemetry
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.iceberg.delta.delta_tables import refuse_to_duckdb
 from deltalakedb.iceberg.statements import TableChange
 from deltalakedb.serve.iceberg.call import Call, JsonObject, Reply, flag_of, objects_of, query_flag, text_of
 from deltalakedb.serve.iceberg.endpoints import NAMESPACE, ROOT, TABLE, Endpoint
@@ -68,6 +69,8 @@ class TableEndpoints:
             table = self._service.load_table(name, snapshots=mode)
         if table.delta is None:
             require_metadata_file(table)
+        elif call.headers.get("user-agent", "").startswith("duckdb/"):
+            refuse_to_duckdb(table.delta)
         return self._replies.loaded(call, table, mode)
 
     def exists(self, call: Call) -> Reply:

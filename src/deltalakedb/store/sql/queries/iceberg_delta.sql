@@ -160,7 +160,7 @@ delete from dl_iceberg_formats where table_id = :table_id;
 delete from dl_iceberg_vectors where table_id = :table_id;
 
 -- name: delete_dropped_delta_lists
--- See delete_dropped_metadata. Also when fields got other ids, by which older manifests cannot be read.
+-- See delete_dropped_metadata. Also when files were lost that lists and manifests name.
 delete from dl_iceberg_delta_lists where table_id = :table_id;
 
 -- name: delete_dropped_delta_manifests
