@@ -76,6 +76,7 @@ FORBIDDEN_CALLS_IN_LOG = {"now", "open", "print", "today", "urlopen", "utcnow", 
 LIBRARIES = {
     "adbc_driver_postgresql": {"cdc", "store/dialects"},
     "fastavro": {"iceberg"},
+    "joserfc": {"serve"},
     "duckdb": {"cdc", "data", "query", "store/dialects"},
     "obstore": {"storage"},
     "opentelemetry": {"telemetry"},

@@ -17,7 +17,7 @@ try:
     from starlette.responses import Response
     from starlette.routing import BaseRoute, Mount
 
-    from deltalakedb.serve.auth import Authenticate, NoBrowsers, OwnToken, check_token
+    from deltalakedb.serve.auth import Authenticate, NoBrowsers, OwnToken, Prove, check_token
     from deltalakedb.serve.bridge.router import BridgeRouter
     from deltalakedb.serve.identity.named_tokens import NamedTokens
     from deltalakedb.serve.problems import answer_error, forbidden, problem, refusal
@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from deltalakedb.catalog.catalog import Catalog
+    from deltalakedb.runtime.config import Config
 
 
 class Router(Protocol):
@@ -61,13 +62,16 @@ def create_app(
     workers = Workers(catalog.config.serve_threads, wait_seconds=wait_seconds)
     named = NamedTokens(catalog.store, workers)
     own = None if token is None else OwnToken(check_token(token), _actor_of(catalog))
+    provers = [] if own is None else [own.prove, named.prove, *_provers_of_issuer(catalog.config, workers)]
     routers: list[Router] = []
     if bridge:
         routers.append(BridgeRouter(catalog, workers, ends_transactions=ends_transactions))
     if iceberg:
         from deltalakedb.serve.iceberg.router import IcebergRouter
+        from deltalakedb.serve.iceberg.tokens import TokenEndpoint
 
-        routers.append(IcebergRouter(catalog, workers, token))
+        tokens = TokenEndpoint(own, named, catalog.config.serve_oidc_issuer)
+        routers.append(IcebergRouter(catalog, workers, tokens))
     routes: list[BaseRoute] = [Mount(router.prefix, routes=router.routes()) for router in routers]
 
     @contextlib.asynccontextmanager
@@ -83,7 +87,7 @@ def create_app(
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(AccessLog), _guard(catalog, own, named, iceberg=iceberg)],
+        middleware=[Middleware(AccessLog), _guard(catalog, provers, iceberg=iceberg)],
         exception_handlers={
             DeltaError: answer_error,
             HTTPException: _answer_http,
@@ -97,13 +101,21 @@ def _actor_of(catalog: Catalog) -> str:
     return catalog.config.serve_actor or catalog.actor
 
 
-def _guard(catalog: Catalog, own: OwnToken | None, named: NamedTokens, *, iceberg: bool) -> Middleware:
+def _provers_of_issuer(config: Config, workers: Workers) -> list[Prove]:
+    """The check of the tokens of an OpenID Connect issuer, if one is configured."""
+    if config.serve_oidc_issuer is None:
+        return []
+    from deltalakedb.serve.identity.oidc import OidcTokens
+
+    return [OidcTokens(config, workers).prove]
+
+
+def _guard(catalog: Catalog, provers: Sequence[Prove], *, iceberg: bool) -> Middleware:
     """The check of the caller, or of what stands in for it."""
     if iceberg:
         from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_forbidden, refuse_unproven
-    if own is None:
+    if not provers:
         return Middleware(NoBrowsers, actor=_actor_of(catalog), refuse=refuse_forbidden if iceberg else forbidden)
-    provers = [own.prove, named.prove]
     if not iceberg:
         return Middleware(Authenticate, provers=provers, refuse=refusal)
     refusals = {f"{PREFIX}/": refuse_unproven}

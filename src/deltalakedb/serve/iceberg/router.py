@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from deltalakedb import telemetry
 from deltalakedb.catalog.catalog import Catalog
-from deltalakedb.exceptions import redact
+from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.delta.delta_plan import DeltaPlans
 from deltalakedb.iceberg.planning.service import PlanService
@@ -31,7 +31,7 @@ from deltalakedb.serve.iceberg.namespaces import NamespaceEndpoints
 from deltalakedb.serve.iceberg.plans import PlanEndpoints
 from deltalakedb.serve.iceberg.storage_settings import StorageSettings
 from deltalakedb.serve.iceberg.tables import TableEndpoints
-from deltalakedb.serve.iceberg.tokens import grant_token
+from deltalakedb.serve.iceberg.tokens import TokenEndpoint
 from deltalakedb.serve.iceberg.views import ViewEndpoints
 from deltalakedb.serve.workers import Workers
 from deltalakedb.store.names import TableName
@@ -50,13 +50,13 @@ WAIT_SECONDS = 15.0
 
 
 class IcebergRouter:
-    """The Iceberg REST catalog; one per application. `token` is what clients may ask for at the token endpoint."""
+    """The Iceberg REST catalog; one per application. `tokens` are what clients get at the token endpoint."""
 
     prefix = PREFIX
 
-    def __init__(self, catalog: Catalog, workers: Workers, token: str | None) -> None:
+    def __init__(self, catalog: Catalog, workers: Workers, tokens: TokenEndpoint) -> None:
         self._workers = workers
-        self._token = token
+        self._tokens = tokens
         self._service = IcebergCatalog(catalog)
         self._tables = TableReplies(StorageSettings())
         self._replays = Replays(catalog.store, self._load)
@@ -101,7 +101,10 @@ class IcebergRouter:
 
     async def _grant_token(self, request: Request) -> Response:
         body = await read_body(request, MAX_FORM_BYTES)
-        return grant_token(self._token, request.headers, body or b"")
+        try:
+            return await self._tokens.grant(request.headers, body or b"")
+        except DeltaError as error:
+            return _to_response(_refused(answer_of(error, "other")))
 
     async def _answer(self, request: Request, raw_path: bytes) -> Response:
         kind: Kind = "other"

@@ -1,42 +1,64 @@
-"""The OAuth2 token endpoint, for clients that ask the catalog itself: it gives the endpoint's token for that token."""
+"""The OAuth2 token endpoint, for clients that ask the catalog itself: they get a token for the one that they have."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 from collections.abc import Mapping
 from urllib.parse import parse_qs, unquote_plus
 
 from starlette.responses import JSONResponse, Response
 
+from deltalakedb.serve.auth import OwnToken
+from deltalakedb.serve.identity.named_tokens import NamedTokens
+
 TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-LIFETIME_SECONDS = 86_400
-"""The token does not expire; clients that want to know when to ask again do so once a day."""
+OWN_LIFETIME_SECONDS = 86_400
+"""The endpoint's own token does not expire; clients that want to know when to ask again do so once a day."""
+LIFETIME_SECONDS = 3_600
+"""How long a token is valid that a client gets for a named one."""
 
 
-def grant_token(token: str | None, headers: Mapping[str, str], body: bytes) -> Response:
-    """Answer a token request: the client secret, or the token to be exchanged, must be the endpoint's token."""
-    form = _parse_form(body)
-    match form.get("grant_type"):
-        case "client_credentials":
+class TokenEndpoint:
+    """Answers token requests. The client secret, or the token to be exchanged, is a token that the endpoint accepts."""
+
+    def __init__(self, own: OwnToken | None, named: NamedTokens, issuer: str | None) -> None:
+        self._own = own
+        self._named = named
+        self._issuer = issuer
+
+    async def grant(self, headers: Mapping[str, str], body: bytes) -> Response:
+        """Answer a token request."""
+        form = _parse_form(body)
+        grant_type = form.get("grant_type")
+        if grant_type == "client_credentials":
             secret = form.get("client_secret") or _basic_secret(headers)
-        case grant if grant == TOKEN_EXCHANGE:
+        elif grant_type == TOKEN_EXCHANGE:
             secret = form.get("subject_token", "")
-        case _:
+        else:
             return _refuse(400, "unsupported_grant_type", "use client_credentials or token exchange")
-    if token is not None and not hmac.compare_digest(secret.encode(), token.encode()):
-        return _refuse(401, "invalid_client", "the client secret is not the token that the endpoint was started with")
-    return JSONResponse(
-        {
-            "access_token": token or "none",
-            "token_type": "bearer",
-            "issued_token_type": ACCESS_TOKEN,
-            "expires_in": LIFETIME_SECONDS,
-        },
-        headers={"Cache-Control": "no-store"},
-    )
+        if self._own is None:
+            return _granted("none", OWN_LIFETIME_SECONDS)
+        if self._own.matches(secret):
+            return _granted(secret, OWN_LIFETIME_SECONDS)
+        proof = await self._named.find(secret)
+        # A short-lived token can be renewed while it is valid, as Iceberg's clients do; it is no client secret.
+        if proof is None or (proof.parent_id is not None and grant_type != TOKEN_EXCHANGE):
+            return _refuse(401, "invalid_client", self._why())
+        token, seconds = await self._named.issue(proof, LIFETIME_SECONDS)
+        return _granted(token, seconds)
+
+    def _why(self) -> str:
+        message = "the client secret is no token that this endpoint accepts"
+        if self._issuer is None:
+            return message
+        return f"{message}; tokens of users come from the identity provider {self._issuer}"
+
+
+def _granted(token: str, seconds: int) -> Response:
+    fields = {"access_token": token, "token_type": "bearer", "issued_token_type": ACCESS_TOKEN, "expires_in": seconds}
+    return JSONResponse(fields, headers={"Cache-Control": "no-store"})
 
 
 def _parse_form(body: bytes) -> dict[str, str]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from deltalakedb.runtime.caller import Caller
 from deltalakedb.serve.workers import Workers
 from deltalakedb.store import Store
-from deltalakedb.store.tokens import TokenProof, read_proof, token_id_of
+from deltalakedb.store.connection import LIVE
+from deltalakedb.store.tokens import TokenProof, delete_ended_tokens, insert_token, read_proof, token_id_of
 
 REVOKED_WITHIN_SECONDS = 2.0
 """How long a token that was just revoked may still be let in."""
@@ -55,6 +56,26 @@ class NamedTokens:
         if proof is None or not proof.proves(token, proof.read_at_ms + round(answer.age_seconds * 1000)):
             return None
         return proof
+
+    async def issue(self, proof: TokenProof, lifetime_seconds: int) -> tuple[str, int]:
+        """Make a short-lived token for one that is valid; return it, and for how many seconds it is."""
+        return await self._workers.run(lambda: self._issue(proof, lifetime_seconds))
+
+    def _issue(self, proof: TokenProof, lifetime_seconds: int) -> tuple[str, int]:
+        with self._store.write(durable=False) as conn:
+            delete_ended_tokens(conn)
+            token, text = insert_token(
+                conn,
+                proof.name,
+                actor=proof.actor,
+                groups=proof.groups,
+                lifetime_ms=lifetime_seconds * 1000,
+                created_by=None,
+                parent_id=proof.parent_id or proof.token_id,
+            )
+        ends_ms = min(proof.ends_ms or LIVE, token.expires_ms or LIVE)
+        # Rounded down; a repeat of the request is better than a token that ends early.
+        return text, max(1, (ends_ms - token.created_at_ms) // 1000)
 
     async def _ask_once(self, token_id: str) -> _Answer:
         asking = self._asking.get(token_id)
