@@ -43,6 +43,7 @@ DeltaError
 |   |__ CannotMirrorError          an Iceberg table holds what Delta readers cannot read
 |__ EndpointError                  `dl serve` cannot be reached, or does not let us in
 |   |__ EndpointBusyError          it has no thread free, or is being stopped
+|       |__ RateLimitError         .retry_seconds: a caller sends too many requests
 |__ CaptureError                   changes of a Postgres database cannot be captured
 |   |__ CaptureSetupError, SourceUnavailableError, CaptureRunningError, SlotLostError, WrongServerError,
 |   |   SparkDiedError
@@ -331,6 +332,14 @@ class EndpointError(DeltaError):
 
 class EndpointBusyError(EndpointError):
     """The endpoint has no thread free for longer than a request may wait, or is being stopped."""
+
+
+class RateLimitError(EndpointBusyError):
+    """A caller sends more requests than `serve.rate_limit` allows."""
+
+    def __init__(self, message: str, *, retry_seconds: int) -> None:
+        self.retry_seconds = retry_seconds
+        super().__init__(message)
 
 
 class TokenNameError(DeltaError):

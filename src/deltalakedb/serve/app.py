@@ -19,7 +19,9 @@ try:
 
     from deltalakedb.serve.auth import Authenticate, NoBrowsers, OwnToken, Prove, check_token
     from deltalakedb.serve.bridge.router import BridgeRouter
+    from deltalakedb.serve.health import LIVE_PATH, READY_PATH, Health
     from deltalakedb.serve.identity.named_tokens import NamedTokens
+    from deltalakedb.serve.limits import RateLimit
     from deltalakedb.serve.problems import answer_error, forbidden, problem, refusal
     from deltalakedb.serve.requests import AccessLog
 except ModuleNotFoundError as error:
@@ -72,7 +74,9 @@ def create_app(
 
         tokens = TokenEndpoint(own, named, catalog.config.serve_oidc_issuer)
         routers.append(IcebergRouter(catalog, workers, tokens))
+    health = Health(catalog.store)
     routes: list[BaseRoute] = [Mount(router.prefix, routes=router.routes()) for router in routers]
+    routes += health.routes()
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -81,6 +85,7 @@ def create_app(
         yield
         # All requests have been answered by now, so blocking the event loop is fine.
         workers.close()
+        health.close()
         for router in routers:
             router.close()
 
@@ -116,10 +121,15 @@ def _guard(catalog: Catalog, provers: Sequence[Prove], *, iceberg: bool) -> Midd
         from deltalakedb.serve.iceberg.router import PREFIX, TOKENS_PATH, refuse_forbidden, refuse_unproven
     if not provers:
         return Middleware(NoBrowsers, actor=_actor_of(catalog), refuse=refuse_forbidden if iceberg else forbidden)
-    if not iceberg:
-        return Middleware(Authenticate, provers=provers, refuse=refusal)
-    refusals = {f"{PREFIX}/": refuse_unproven}
-    return Middleware(Authenticate, provers=provers, refuse=refusal, open_paths=[TOKENS_PATH], refusals=refusals)
+    per_second = catalog.config.serve_rate_limit
+    limit = RateLimit(per_second) if per_second else None
+    open_paths, refusals = [LIVE_PATH, READY_PATH], {}
+    if iceberg:
+        open_paths.append(TOKENS_PATH)
+        refusals[f"{PREFIX}/"] = refuse_unproven
+    return Middleware(
+        Authenticate, provers=provers, refuse=refusal, open_paths=open_paths, refusals=refusals, limit=limit
+    )
 
 
 async def _answer_http(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deltalakedb.exceptions import ConfigError, DeltaError
 from deltalakedb.runtime.caller import Caller, acting_for
+from deltalakedb.serve.limits import RateLimit
 from deltalakedb.serve.requests import address_of, note_caller, request_id_of, user_agent_of
 
 SHORTEST_TOKEN = 8
@@ -63,12 +64,14 @@ class Authenticate:
         refuse: Refuse,
         open_paths: Collection[str] = (),
         refusals: Mapping[str, Refuse] | None = None,
+        limit: RateLimit | None = None,
     ) -> None:
         self._app = app
         self._provers = tuple(provers)
         self._refuse = refuse
         self._open_paths = frozenset(open_paths)
         self._refusals = dict(refusals or {})
+        self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in self._open_paths:
@@ -76,7 +79,9 @@ class Authenticate:
             return
         try:
             caller = await self._prove(scope)
-        except DeltaError as error:  # the database that has the tokens is away, or all threads are busy
+            if caller is not None and self._limit is not None:
+                self._limit.check(caller)
+        except DeltaError as error:  # the database that has the tokens is away, all threads are busy, or the limit
             await self._refusal(scope, error)(scope, receive, send)
             return
         if caller is None:

@@ -15,12 +15,18 @@ SMALL_BYTES = 1024 * 1024
 CHUNK_BYTES = 256 * 1024
 LONGEST_LINE = 256 * 1024 * 1024
 READ_SECONDS = 60.0
-"""How long a thread waits for the next piece of a large body."""
+"""How long the next piece of a body is waited for."""
 
 
-async def body_chunks(request: Request) -> Iterator[bytes]:
-    """The body in pieces, for a worker thread: buffered if it is small, otherwise as it arrives."""
-    stream = request.stream()
+async def body_chunks(request: Request, longest: int) -> Iterator[bytes]:
+    """The body in pieces, for a worker thread: buffered if it is small, otherwise as it arrives.
+
+    InvalidCommitError, here or when the pieces are read, if it has more than `longest` bytes.
+    """
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and (len(announced) > 18 or int(announced) > longest):
+        raise _too_long(longest)
+    stream = _bounded(_in_time(request.stream()), longest)
     first: list[bytes] = []
     size = 0
     async for chunk in stream:
@@ -35,12 +41,46 @@ async def read_body(request: Request, longest: int) -> bytes | None:
     """The whole body; None if it has more than `longest` bytes."""
     parts: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    async for chunk in _in_time(request.stream()):
         parts.append(chunk)
         size += len(chunk)
         if size > longest:
             return None
     return b"".join(parts)
+
+
+async def _in_time(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of a body; a client that sends nothing for too long is sent away."""
+    while True:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise _silent() from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+async def _bounded(stream: AsyncIterator[bytes], longest: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for chunk in stream:
+        size += len(chunk)
+        if size > longest:
+            raise _too_long(longest)
+        yield chunk
+
+
+def _too_long(longest: int) -> InvalidCommitError:
+    return InvalidCommitError(
+        f"the body has more than {longest} bytes (serve.max_commit_bytes); nothing was committed: make several commits"
+    )
+
+
+def _silent() -> InvalidCommitError:
+    return InvalidCommitError(
+        f"nothing of the body arrived for {READ_SECONDS:g} seconds; nothing was committed: send it again"
+    )
 
 
 def _arriving(first: list[bytes], stream: AsyncIterator[bytes], loop: asyncio.AbstractEventLoop) -> Iterator[bytes]:
@@ -50,14 +90,13 @@ def _arriving(first: list[bytes], stream: AsyncIterator[bytes], loop: asyncio.Ab
     yield from first
     first.clear()
     while True:
+        # It ends in time by itself (`_in_time`), unless the event loop has stopped.
         future = asyncio.run_coroutine_threadsafe(next_chunk(), loop)
         try:
-            chunk = future.result(READ_SECONDS)
+            chunk = future.result(2 * READ_SECONDS)
         except TimeoutError:
             future.cancel()
-            raise InvalidCommitError(
-                f"nothing of the body arrived for {READ_SECONDS:g} seconds; nothing was committed: send it again"
-            ) from None
+            raise _silent() from None
         if chunk is None:
             return
         yield chunk

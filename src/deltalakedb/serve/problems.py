@@ -20,6 +20,7 @@ from deltalakedb.exceptions import (
     NotADatabaseError,
     NotWritableError,
     OutcomeUnknownError,
+    RateLimitError,
     SchemaVersionError,
     StoreError,
     TableExistsError,
@@ -91,6 +92,11 @@ def error_answer(error: DeltaError) -> Response:
 
 def refusal(why: BaseException | str) -> Response:
     """The answer to a request whose caller is not proven, or could not be looked up."""
+    if isinstance(why, RateLimitError):
+        # Not 429: the bridge's clients repeat requests that were answered 503.
+        answer = error_answer(why)
+        answer.headers["Retry-After"] = str(why.retry_seconds)
+        return answer
     if isinstance(why, DeltaError):
         return error_answer(why)
     return problem(401, "UnauthorizedError", str(why))

@@ -29,6 +29,8 @@ except ModuleNotFoundError:
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+    from deltalakedb.runtime.config import Config
+
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
@@ -37,6 +39,8 @@ STOP_SECONDS = 30
 """How long running requests may take when the endpoint is stopped; a commit in SQL is finished even then."""
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2048
+MAX_HEADER_BYTES = 64 * 1024
+"""How large the first line and the headers of a request may be together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class Endpoint:
                     ends_transactions=self.ends_transactions,
                 ),
                 tls,
+                self.catalog.config,
             )
             self._sockets.append(_listen(host, port, shared=shares_port))
             self._sockets.append(self._sockets[0].dup())
@@ -218,7 +223,7 @@ def _open(catalog: str | os.PathLike[str] | None, config: dict[str, Any], origin
     return connect(catalog, **{"origin": origin, **config, "sql_max_connections": connections})
 
 
-def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Server:
+def _configure(app: Starlette, tls: Tls | None, settings: Config) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -229,6 +234,12 @@ def _configure(app: Starlette, tls: Tls | None) -> uvicorn.Server:
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
+        limit_concurrency=settings.serve_max_connections,
+        http="h11",  # it bounds the headers
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        # By default everybody on this machine could claim any address.
+        proxy_headers=bool(settings.serve_trusted_proxies),
+        forwarded_allow_ips=list(settings.serve_trusted_proxies or ()),
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
     )

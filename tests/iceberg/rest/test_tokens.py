@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -11,11 +13,13 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from deltalakedb.serve.identity.named_tokens import REVOKED_WITHIN_SECONDS
 from deltalakedb.serve.server import Endpoint
 from tests.fixtures.catalogs import NewCatalog
 from tests.iceberg.rest.wire import Answer, Client
 
 TOKEN = "a-token-of-the-tests"
+ISSUER = "https://issuer.example"
 TOKENS = "/v1/oauth/tokens"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -107,3 +111,32 @@ def test_pyiceberg_signs_in(tmp_path: Path, warehouse: Path, settings: dict[str,
         catalog.create_namespace("shop")
         catalog.create_table("shop.orders", pa.schema([("id", pa.int64())]))
         assert catalog.list_tables("shop") == [("shop", "orders")]
+
+
+def test_for_a_named_token_a_client_gets_a_short_lived_one_that_ends_with_it(
+    tmp_path: Path, warehouse: Path, new_catalog: NewCatalog
+) -> None:
+    new_catalog("sqlite", tmp_path / "catalog.db")
+    settings = {"serve_oidc_issuer": ISSUER, "serve_oidc_audience": "lake"}
+    with Endpoint(tmp_path / "catalog.db", token=TOKEN, iceberg=True, warehouse=str(warehouse), **settings) as endpoint:
+        client = Client(endpoint.url)
+        named = endpoint.catalog.create_token("nightly", "ada", expires=timedelta(minutes=10)).secret
+        granted = ask(client, grant_type="client_credentials", client_id="nightly", client_secret=named)
+        short = granted.json["access_token"]
+        assert 590 <= granted.json["expires_in"] <= 600  # as long as the named token
+        renewed = ask(client, grant_type=EXCHANGE, subject_token=short).json["access_token"]
+        assert len({named, short, renewed}) == 3
+        for token in (short, renewed):
+            body = {"namespace": [f"of_{token[4:8]}"]}
+            headers = {"Authorization": f"Bearer {token}"}
+            assert client.post("/v1/namespaces", body, headers=headers).status == 200
+        assert [row["actor"] for row in endpoint.catalog.audit(limit=2)] == ["ada", "ada"]
+        refused = ask(client, grant_type="client_credentials", client_secret=short)
+        assert (refused.status, refused.json["error"]) == (401, "invalid_client")
+        assert ISSUER in refused.json["error_description"]
+        assert [token.name for token in endpoint.catalog.tokens()] == ["nightly"]
+        endpoint.catalog.revoke_token("nightly")
+        time.sleep(REVOKED_WITHIN_SECONDS)
+        for token in (named, short, renewed):
+            assert client.get("/v1/config", headers={"Authorization": f"Bearer {token}"}).status == 401
+            assert ask(client, grant_type=EXCHANGE, subject_token=token).status == 401

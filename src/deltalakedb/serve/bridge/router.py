@@ -214,7 +214,7 @@ class BridgeRouter:
     async def _write_commit(self, request: Request) -> Response:
         path, version, txn = _required(request, "path"), _number(request, "version"), _optional(request, "txn")
         token = _required(request, "id")
-        chunks = await body_chunks(request)
+        chunks = await body_chunks(request, self._catalog.config.serve_max_commit_bytes)
 
         def work(tx: CatalogTransaction | None) -> int:
             place = self._place(path, tx, txn)

@@ -23,6 +23,7 @@ from deltalakedb.exceptions import (
     OutcomeUnknownError,
     PlanNotFoundError,
     PlanTaskNotFoundError,
+    RateLimitError,
     SchemaVersionError,
     StorageError,
     StoreError,
@@ -45,6 +46,8 @@ class ErrorAnswer:
     status: int
     type: str
     message: str
+    retry_seconds: int = RETRY_SECONDS
+    """When to repeat a request that was answered 429 or 503."""
 
     @property
     def body(self) -> Mapping[str, object]:
@@ -55,7 +58,7 @@ class ErrorAnswer:
         """503 tells that nothing has happened: Iceberg's clients repeat such a request if it says when."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
-        return {"Retry-After": str(RETRY_SECONDS)} if self.status == 503 else {}
+        return {"Retry-After": str(self.retry_seconds)} if self.status in (429, 503) else {}
 
 
 class Refusal(Exception):  # noqa: N818  the protocol's name for what is refused is in `answer`
@@ -112,6 +115,8 @@ def answer_of(error: BaseException, kind: Kind) -> ErrorAnswer:
         return error.answer
     if not isinstance(error, DeltaError):
         return ErrorAnswer(500, "InternalServerError", log_unexpected(error))
+    if isinstance(error, RateLimitError):
+        return ErrorAnswer(429, "TooManyRequestsException", str(error), error.retry_seconds)
     if isinstance(error, BadIcebergRequestError) and kind == "view":
         # The Java client raises this one as the exception that its views raise for such arguments.
         return ErrorAnswer(400, "IllegalArgumentException", str(error))
