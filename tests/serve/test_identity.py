@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 from deltalakedb.runtime.caller import current_caller
-from deltalakedb.serve import LocalEndpoint
+from deltalakedb.serve import Endpoint, LocalEndpoint
 from deltalakedb.serve.identity.named_tokens import REVOKED_WITHIN_SECONDS
 from deltalakedb.spark.endpoint import EndpointClient
 from tests.serve.conftest import StartEndpoint
@@ -26,7 +26,7 @@ from dl_requests r join dl_transactions x on x.txn_id = r.txn_id order by x.comm
 """
 
 
-def get(endpoint: LocalEndpoint, headers: Mapping[str, str], route: str = "/namespaces") -> Answer:
+def get(endpoint: Endpoint, headers: Mapping[str, str], route: str = "/namespaces") -> Answer:
     """A request with these headers, and no token of its own."""
     parts = urlsplit(endpoint.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
@@ -38,7 +38,7 @@ def get(endpoint: LocalEndpoint, headers: Mapping[str, str], route: str = "/name
         connection.close()
 
 
-def status(endpoint: LocalEndpoint, token: str) -> int:
+def status(endpoint: Endpoint, token: str) -> int:
     return get(endpoint, {"Authorization": f"Bearer {token}"}).status
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -117,7 +118,7 @@ def test_for_a_named_token_a_client_gets_a_short_lived_one_that_ends_with_it(
     tmp_path: Path, warehouse: Path, new_catalog: NewCatalog
 ) -> None:
     new_catalog("sqlite", tmp_path / "catalog.db")
-    settings = {"serve_oidc_issuer": ISSUER, "serve_oidc_audience": "lake"}
+    settings: dict[str, Any] = {"serve_oidc_issuer": ISSUER, "serve_oidc_audience": "lake"}
     with Endpoint(tmp_path / "catalog.db", token=TOKEN, iceberg=True, warehouse=str(warehouse), **settings) as endpoint:
         client = Client(endpoint.url)
         named = endpoint.catalog.create_token("nightly", "ada", expires=timedelta(minutes=10)).secret
