@@ -314,6 +314,10 @@ class StoreError(DeltaError):
     """The database refused or failed; the driver's error is the cause."""
 
 
+class StoreClosedError(StoreError):
+    """The catalog was closed."""
+
+
 class StoreBusyError(StoreError):
     """The database stayed locked for longer than the time-out."""
 

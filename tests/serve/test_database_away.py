@@ -101,4 +101,4 @@ def test_a_database_that_is_not_there_is_a_503_until_it_is(tmp_path: Path) -> No
         endpoint.catalog.store.close()
         query = {"path": path, "version": 1, "id": str(uuid.uuid4())}
         answer = ask(endpoint.url, endpoint.token, "POST", "/commit", query, "\n".join(append("a.parquet")).encode())
-        assert (answer.status, answer.json["error"], answer.headers["retry-after"]) == (503, "StoreError", "1")
+        assert (answer.status, answer.json["error"], answer.headers["retry-after"]) == (503, "StoreClosedError", "1")

@@ -252,7 +252,7 @@ def test_an_unexpected_error_is_a_500_with_an_id_that_finds_the_traceback(
 ) -> None:
     endpoint.catalog.close()
     answer = ask(endpoint.url, endpoint.token, "GET", "/namespaces")
-    assert (answer.status, answer.json["error"]) == (503, "StoreError")
+    assert (answer.status, answer.json["error"]) == (503, "StoreClosedError")
     del endpoint.catalog.store
     answer = ask(endpoint.url, endpoint.token, "GET", "/namespaces")
     assert (answer.status, answer.json["error"]) == (500, "InternalError")

@@ -17,6 +17,7 @@ from deltalakedb import telemetry
 from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
+    StoreClosedError,
     TableExistsError,
     TableNotFoundError,
     VersionNotFoundError,
@@ -115,6 +116,8 @@ class BridgeRouter:
         while not self._stopped.wait(tick):
             try:
                 self._open.sweep()
+            except StoreClosedError:  # by whoever has opened the catalog for the endpoint
+                return
             except Exception as error:  # the next try may succeed: a database may be away for a while
                 logger.warning("cannot look for silent transactions: %s", redact(str(error)))
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import duckdb
 import pyarrow as pa
 
-from deltalakedb.exceptions import StoreBusyError, StoreError, redact
+from deltalakedb.exceptions import StoreBusyError, StoreClosedError, StoreError, redact
 from deltalakedb.store.connection import (
     LIVE,
     Connection,
@@ -207,7 +207,7 @@ class DuckdbStore:
 
     def _usable(self) -> DuckdbFile:
         if self._closed:
-            raise StoreError(f"{self._where} is closed")
+            raise StoreClosedError(f"{self._where} is closed")
         self._file = self._file.in_this_process()
         return self._file
 

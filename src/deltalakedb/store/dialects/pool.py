@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from deltalakedb.exceptions import StoreBusyError, StoreError
+from deltalakedb.exceptions import StoreBusyError, StoreClosedError
 from deltalakedb.runtime import forks
 
 C = TypeVar("C")
@@ -43,7 +43,7 @@ class Pool(Generic[C]):
         with self._changed:
             while True:
                 if self._closed:
-                    raise StoreError(f"{self._what} is closed")
+                    raise StoreClosedError(f"{self._what} is closed")
                 if not self._is_forking or self._is_user(threading.get_ident()):
                     if self._idle:
                         connection = self._idle.pop()
