@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import sys
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,6 +14,7 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from deltalakedb.cli.serve import OneLineFormatter
 from deltalakedb.runtime.caller import current_caller
 from deltalakedb.serve import Endpoint, LocalEndpoint
 from deltalakedb.serve.identity.named_tokens import REVOKED_WITHIN_SECONDS
@@ -204,3 +206,15 @@ def test_commits_name_the_request_as_json_that_every_reader_takes(endpoint: Loca
     text = endpoint.catalog.sql("select commit_info from dl_table_versions where version = 1").to_pylist()
     info = json.loads(text[0]["commit_info"])
     assert info["deltalakedb"]["request"]["proof"] == "endpoint"
+
+
+def test_nobody_writes_lines_of_his_own_into_the_log_of_dl_serve() -> None:
+    message = "table \x1b[2J\n2026-01-01 00:00:00 WARNING forged \u2028 \r is away"
+    try:
+        raise ValueError("the reason")
+    except ValueError:
+        record = logging.LogRecord("deltalakedb", logging.WARNING, "x", 1, "%s", (message,), sys.exc_info())
+    line, *trace = OneLineFormatter("%(levelname)s %(message)s").format(record).split("\n")
+    assert line.isprintable()
+    assert line.startswith("WARNING table \\x1b[2J\\n2026")
+    assert (trace[0], trace[-1]) == ("Traceback (most recent call last):", "ValueError: the reason")

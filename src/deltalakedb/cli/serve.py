@@ -195,11 +195,20 @@ def _read_token(path: Path) -> str:
     return text
 
 
+class OneLineFormatter(logging.Formatter):
+    """Escapes what is not printable in a message, so that names that clients send cannot forge lines of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  a method of logging's
+        from deltalakedb.serve.requests import printable
+
+        return printable(super().formatMessage(record))
+
+
 @contextmanager
 def _logging_to_stderr(access_log: bool) -> Iterator[None]:
     """Log the package's warnings, and each request if `access_log` is set, while the endpoint serves."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     levels = {"deltalakedb": logging.WARNING} | ({"deltalakedb.access": logging.INFO} if access_log else {})
     before = {name: logging.getLogger(name).level for name in levels}
     for name, level in levels.items():

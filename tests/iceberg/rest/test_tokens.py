@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from deltalakedb import connect
 from deltalakedb.serve.identity.named_tokens import REVOKED_WITHIN_SECONDS
 from deltalakedb.serve.server import Endpoint
 from tests.fixtures.catalogs import NewCatalog
@@ -141,3 +142,14 @@ def test_for_a_named_token_a_client_gets_a_short_lived_one_that_ends_with_it(
         for token in (named, short, renewed):
             assert client.get("/v1/config", headers={"Authorization": f"Bearer {token}"}).status == 401
             assert ask(client, grant_type=EXCHANGE, subject_token=token).status == 401
+
+
+def test_an_idempotency_key_is_of_the_user_who_sent_it_first(locked: Client, tmp_path: Path) -> None:
+    with connect(tmp_path / "catalog.db") as catalog:
+        secrets = [TOKEN, TOKEN, catalog.create_token("other", "eve").secret]
+    headers = [
+        {"Authorization": f"Bearer {secret}", "Idempotency-Key": "01890a5d-ac96-774b-bcce-b302099a8057"}
+        for secret in secrets
+    ]
+    answers = [locked.post("/v1/namespaces", {"namespace": ["a"]}, headers=sent) for sent in headers]
+    assert [answer.status for answer in answers] == [200, 200, 422]

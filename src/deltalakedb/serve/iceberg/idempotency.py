@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from deltalakedb.runtime.caller import current_caller
 from deltalakedb.serve.iceberg.call import Call, Reply
 from deltalakedb.serve.iceberg.errors import Refusal, bad_request
 from deltalakedb.store import Store
@@ -51,7 +52,9 @@ class KeyedCall:
             return None
         if not _UUID.fullmatch(key):
             raise bad_request("the header Idempotency-Key must be a UUID")
-        parts = (route.encode(), json.dumps(sorted(call.query.items())).encode(), body)
+        caller = current_caller()
+        name = caller.name if caller else ""  # nobody gets the answer to another user's request
+        parts = (route.encode(), json.dumps(sorted(call.query.items())).encode(), name.encode(), body)
         return cls(key, hashlib.sha256(b"\0".join(parts)).hexdigest())
 
     @property
