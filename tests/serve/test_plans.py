@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import deltalakedb as dl
+from deltalakedb import telemetry
 from deltalakedb.serve import LocalEndpoint
 from deltalakedb.serve.bridge.places import path_of
 from tests.serve.wire import Answer, ask
@@ -64,6 +65,9 @@ CONDITIONS: list[tuple[Tree, list[str | None]]] = [
     (compare("price", "<", f="2.5"), ["a"]),
     (compare("price", "=", f="NaN"), [None, "a", "b"]),
     (compare("day", "<=", date=9), ["a"]),
+    # Spark has dates that no file can have.
+    (compare("day", "<", date=2932897), [None, "a", "b"]),
+    ({"k": "in", "c": ["day"], "v": [{"date": -800000}, {"date": 3}]}, [None, "a", "b"]),
     ({"k": "or", "p": [ID_3, ID_13]}, ["a", "b"]),
     ({"k": "and", "p": [compare("id", ">", i=5), compare("id", "<", i=8)]}, ["a"]),
     ({"k": "in", "c": ["id"], "v": [{"i": 3}, {"i": 25}]}, [None, "a"]),
@@ -103,6 +107,15 @@ def test_older_versions_the_state_and_aggregates(table: Table) -> None:
     answer = table.ask("/aggregates", {"min": ["id", "day"], "max": ["id", "price"]}).json
     assert answer == {"records": 30, "min": {"id": {"value": 0}, "day": {"value": 0}}, "max": {"id": {"value": 29}}}
     assert table.ask("/aggregates", {"min": ["id"]}, version=1).json == {"records": 10, "min": {}, "max": {}}
+
+
+def test_scans_are_counted_with_those_that_spark_planned_itself(table: Table) -> None:
+    series = (("database", ""), ("delta", "x" * 100))
+    before = [telemetry.value_of(telemetry.SPARK_SCANS, *labels) or 0 for labels in series]
+    table.plan(ID_3)
+    assert table.ask("/fallback", {}, reason="x" * 500).status == 200
+    after = [telemetry.value_of(telemetry.SPARK_SCANS, *labels) for labels in series]
+    assert after == [count + 1 for count in before]
 
 
 def test_what_cannot_be_planned_is_refused(table: Table) -> None:

@@ -162,3 +162,27 @@ def test_the_wheel_has_the_jar_or_is_not_built(tmp_path: Path) -> None:
     refused = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert refused.returncode != 0
     assert "run `make setup`" in refused.stderr + refused.stdout
+
+
+@pytest.mark.slow
+def test_scans_are_planned_by_the_database_again_after_spark_was_stopped_and_started(tmp_path: Path) -> None:
+    script = """
+        import deltalakedb as dl
+        import deltalakedb.spark as dls
+
+        catalog = dl.connect("catalog.db", warehouse="lake")
+        for number in (1, 2):
+            spark = dls.session(catalog, **{"spark.master": "local[2]", "spark.ui.enabled": "false"})
+            spark.sql("create table if not exists s.t (id long) using delta")
+            spark.sql(f"insert into s.t values ({number})")
+            before = dls.planned_scans(spark)
+            frame = spark.sql("select * from s.t where id >= 1")
+            print("rows", frame.count(), "PlannedByDatabase" in frame._jdf.queryExecution().executedPlan().toString())
+            after = dls.planned_scans(spark)
+            print("scans", after.planned > before.planned, after.fallbacks == before.fallbacks)
+            spark.stop()
+        catalog.close()
+    """
+    lines = run_python(script, tmp_path).splitlines()
+    found = [line for line in lines if line.startswith(("rows ", "scans "))]
+    assert found == ["rows 1 True", "scans True True", "rows 2 True", "scans True True"]

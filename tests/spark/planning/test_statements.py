@@ -25,7 +25,7 @@ def rows(first: int, end: int, files: int = 3) -> str:
 
 
 def created(layout: str = "", **properties: str) -> tuple[str, ...]:
-    pairs = ", ".join(f"'delta.{key}' = '{value}'" for key, value in properties.items())
+    pairs = ", ".join(f"'delta.{key.replace('_', '.')}' = '{value}'" for key, value in properties.items())
     return (
         f"create table {{t}} ({COLUMNS}) using delta {layout} " + (f"tblproperties ({pairs})" if pairs else ""),
         f"insert into {{t}} {rows(0, 60)}",
@@ -74,6 +74,14 @@ STATEMENTS: Final = (
 MAINTENANCE: Final = (
     "optimize {t} where p = 'p1'", "optimize {t} zorder by (id, n)", "optimize {t}", "reorg table {t} apply (purge)",
 )  # fmt: skip
+MAINTAINED: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "partitions and vectors": (TABLES["partitions and vectors"], MAINTENANCE),
+    "clustered, mapped by id": (
+        created("cluster by (id)", columnMapping_mode="id", enableDeletionVectors="true"),
+        ("optimize {t}", "optimize {t} full", "reorg table {t} apply (purge)"),
+    ),
+    "row ids": (created("partitioned by (p)", enableRowTracking="true", enableDeletionVectors="true"), MAINTENANCE),
+}
 
 
 @pytest.mark.slow
@@ -104,8 +112,11 @@ def test_overwrites_of_a_part_leave_the_same_rows_and_metrics(shop: Shop, tmp_pa
         assert len(twins.run("insert overwrite {t} select * from {t} where id = 10")) == 1
 
 
-@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in TABLES else pytest.param(kind, marks=pytest.mark.slow) for kind in MAINTAINED]
+)
 def test_files_are_compacted_in_the_same_way(shop: Shop, tmp_path: Path, kind: str) -> None:
-    twins = new_twins(shop, tmp_path, written(*TABLES[kind]))
-    deletes = [f"delete from {{t}} where id % 10 = {number}" for number in range(3, 3 + len(MAINTENANCE))]
-    twins.run(*(each for pair in zip(MAINTENANCE, deletes, strict=True) for each in pair))
+    made, commands = MAINTAINED[kind]
+    twins = new_twins(shop, tmp_path, written(*made))
+    deletes = [f"delete from {{t}} where id % 10 = {number}" for number in range(3, 3 + len(commands))]
+    twins.run(*(each for pair in zip(commands, deletes, strict=True) for each in pair))

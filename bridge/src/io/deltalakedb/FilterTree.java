@@ -57,12 +57,12 @@ final class FilterTree {
     if (e instanceof And and) {
       ObjectNode left = of(and.left());
       ObjectNode right = of(and.right());
-      return left == null ? right : right == null ? left : node("and", left, right);
+      return left == null ? right : right == null ? left : both("and", left, right);
     }
     if (e instanceof Or or) {
       ObjectNode left = of(or.left());
       ObjectNode right = of(or.right());
-      return left == null || right == null ? null : node("or", left, right);
+      return left == null || right == null ? null : both("or", left, right);
     }
     if (e instanceof Not not) {
       return negated(not.child());
@@ -132,15 +132,22 @@ final class FilterTree {
     return test("null", e);
   }
 
-  private static ObjectNode node(String kind, ObjectNode... parts) {
-    ObjectNode made = JSON.createObjectNode().put("k", kind);
-    if (parts.length > 0) {
-      ArrayNode all = made.putArray("p");
-      for (ObjectNode part : parts) {
+  /** A tree of two parts, flat where they are of its own kind: a chain of ORs is nested deeply. */
+  private static ObjectNode both(String kind, ObjectNode left, ObjectNode right) {
+    ObjectNode made = node(kind);
+    ArrayNode all = made.putArray("p");
+    for (ObjectNode part : List.of(left, right)) {
+      if (part.get("k").asText().equals(kind)) {
+        all.addAll((ArrayNode) part.get("p"));
+      } else {
         all.add(part);
       }
     }
     return made;
+  }
+
+  private static ObjectNode node(String kind) {
+    return JSON.createObjectNode().put("k", kind);
   }
 
   private static ObjectNode test(String kind, Expression of) {

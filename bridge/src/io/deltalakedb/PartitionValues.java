@@ -69,8 +69,18 @@ final class PartitionValues {
       columns.add(DataTypeUtils.toAttribute(schema.apply(i)));
     }
     for (Attribute used : CollectionConverters.asJava(filter.references().toSeq())) {
-      columns.set(schema.fieldIndex(used.name()), used);
+      columns.set(place(used.name()), used);
     }
     return CollectionConverters.asScala(columns).toSeq();
+  }
+
+  /** A filter spells a column as the statement does. */
+  private int place(String name) {
+    for (int i = 0; i < schema.size(); i++) {
+      if (schema.apply(i).name().equalsIgnoreCase(name)) {
+        return i;
+      }
+    }
+    throw new IllegalArgumentException(name + " is no partition column");
   }
 }

@@ -10,7 +10,6 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.regex.Pattern;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
@@ -31,7 +30,6 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class PlanAnswer {
   private static final ObjectMapper JSON = new ObjectMapper();
-  private static final Pattern PLAIN = Pattern.compile("[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*");
   private static final Option<BackReference> NO_REFERENCE = Option.empty();
   private static final Option<AMTPassthrough> NO_PASSTHROUGH = Option.empty();
 
@@ -106,7 +104,7 @@ final class PlanAnswer {
 
   /** A path as Delta's state spells it. */
   private static String canonical(String path) throws IOException {
-    if (PLAIN.matcher(path).matches()) {
+    if (isPlain(path)) {
       return path;
     }
     Path parsed = new Path(URI.create(path));
@@ -114,6 +112,20 @@ final class PlanAnswer {
       throw new IOException("the path of a file names no file system: " + path);
     }
     return parsed.toUri().toString();
+  }
+
+  /** Whether it has plain characters and single slashes alone, as nearly all have: parsing is slow. */
+  private static boolean isPlain(String path) {
+    boolean isInside = false;
+    for (int i = 0; i < path.length(); i++) {
+      char c = path.charAt(i);
+      boolean isWord = c < 128 && (Character.isLetterOrDigit(c) || "_.=-".indexOf(c) >= 0);
+      if (!isWord && !(c == '/' && isInside)) {
+        return false;
+      }
+      isInside = isWord;
+    }
+    return isInside;
   }
 
   private scala.collection.immutable.Map<String, String> map(String json) throws IOException {

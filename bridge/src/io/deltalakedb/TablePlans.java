@@ -130,12 +130,12 @@ final class TablePlans {
    * The files that the running statement has searched, with statistics, for the method that joins
    * them with the files it changes, which are some of these. Null for any other caller.
    */
-  synchronized Dataset<Row> searchedWithStats() throws IOException {
+  Dataset<Row> searchedWithStats() throws IOException {
     Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
     if (statement.isEmpty() || !isCalledBy(WRITES_VECTORS, "getActionsWithStats")) {
       return null;
     }
-    Set<String> searched = searches.get(statement.get());
+    Set<String> searched = searchedBy(statement.get());
     boolean hasVariants =
         SchemaUtils$.MODULE$.checkForVariantTypeColumnsRecursively(of.statsSchema());
     if (searched == null || searched.contains(BY_DELTA) || hasVariants) {
@@ -155,32 +155,44 @@ final class TablePlans {
   }
 
   /** Delta has chosen files for the running statement that are unknown here. */
-  synchronized void searchedByDelta() {
-    Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
-    if (statement.isDefined()) {
-      searches.computeIfAbsent(statement.get(), none -> new LinkedHashSet<>()).add(BY_DELTA);
-    }
+  void searchedByDelta() {
+    noteSearch(BY_DELTA);
   }
 
-  private synchronized List<AddFile> ask(ObjectNode body, long since) throws IOException {
+  private List<AddFile> ask(ObjectNode body, long since) throws IOException {
     String text = body.toString();
-    SoftReference<List<AddFile>> remembered = answers.get(text);
-    List<AddFile> files = remembered == null ? null : remembered.get();
+    List<AddFile> files = remembered(text);
     boolean isKnown = files != null;
-    if (!isKnown) {
-      files = fetch(text, body.path("records").asBoolean());
-      answers.put(text, new SoftReference<>(files));
+    if (!isKnown) { // without a lock: other scans of the version do not wait for this answer
+      files = PlanAnswer.read(post(text), body.path("records").asBoolean());
+      remember(text, files);
     }
-    Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
-    if (statement.isDefined() && body.has("filters")) {
-      searches.computeIfAbsent(statement.get(), none -> new LinkedHashSet<>()).add(text);
+    if (body.has("filters")) {
+      noteSearch(text);
     }
     Planning.planned(of, text, files.size(), isKnown, since);
     return files;
   }
 
-  private List<AddFile> fetch(String text, boolean withRecords) throws IOException {
-    return PlanAnswer.read(post(text), withRecords);
+  private synchronized List<AddFile> remembered(String text) {
+    SoftReference<List<AddFile>> known = answers.get(text);
+    return known == null ? null : known.get();
+  }
+
+  private synchronized void remember(String text, List<AddFile> files) {
+    answers.put(text, new SoftReference<>(files));
+  }
+
+  private synchronized void noteSearch(String text) {
+    Option<OptimisticTransaction> statement = OptimisticTransaction.getActive();
+    if (statement.isDefined()) {
+      searches.computeIfAbsent(statement.get(), none -> new LinkedHashSet<>()).add(text);
+    }
+  }
+
+  private synchronized Set<String> searchedBy(OptimisticTransaction statement) {
+    Set<String> searched = searches.get(statement);
+    return searched == null ? null : new LinkedHashSet<>(searched);
   }
 
   /** The answer to a question, as a stream of Arrow batches. */

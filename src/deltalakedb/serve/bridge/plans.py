@@ -266,7 +266,10 @@ def _read_tree(tree: Mapping[str, Any], resolve: Callable[[Sequence[str]], Colum
     column = resolve([str(part) for part in tree["c"]])
     if kind == "null":
         return null_test(column, is_null=True)
-    found = _read_condition(kind, tree, column)
+    try:
+        found = _read_condition(kind, tree, column)
+    except OverflowError:
+        found = dnf.unknown("a date that is not between the years 1 and 9999")
     if column.is_partition and column.kind == "text":
         # Delta compares an empty text as such, the catalog reads it as null. Spark decides about partitions itself.
         return dnf.any_of([found, null_test(column, is_null=True)])
