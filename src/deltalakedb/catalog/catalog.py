@@ -20,6 +20,7 @@ from deltalakedb.catalog.tokens import CatalogTokens
 from deltalakedb.catalog.uri import CatalogUri, parse_catalog_uri
 from deltalakedb.catalog.view import CatalogView, wait_for_instant
 from deltalakedb.exceptions import ConfigError
+from deltalakedb.rights import Right, Rights, current_access
 from deltalakedb.runtime.caller import current_caller
 from deltalakedb.runtime.config import Config, load_config
 from deltalakedb.runtime.lazy import cached_property
@@ -146,6 +147,11 @@ class Catalog(CatalogFiles, CatalogGrants, CatalogNames, CatalogTokens, IcebergA
             retries=self.config.concurrency_retries,
             lock_wait_seconds=self.config.concurrency_lock_timeout,
         )
+
+    @cached_property
+    def rights(self) -> Rights:
+        """What the callers of an endpoint of this catalog may do."""
+        return Rights(self.store, is_on=self.config.rights_mode == "on")
 
     @cached_property
     def mirror(self) -> MirrorEngine:
@@ -314,6 +320,7 @@ class Catalog(CatalogFiles, CatalogGrants, CatalogNames, CatalogTokens, IcebergA
         """
         with self.store.read() as conn:
             table = require_table(conn, parse_table_name(name))
+        current_access().require(Right.MANAGE, table)
         table = self.finish_promotion(table)
         if table.mode == "managed" and table.files_owner == "user" and not purge:
             from deltalakedb.mirror.detach import detach

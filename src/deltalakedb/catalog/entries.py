@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from deltalakedb.catalog.instants import to_iso
 from deltalakedb.exceptions import TableNotFoundError
+from deltalakedb.rights import current_access
 from deltalakedb.store import Connection, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, full_name, name_key, parse_namespace, parse_table_name
@@ -89,14 +90,15 @@ def last_named(row: Row) -> TableRow:
 
 def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableRow:
     """Return the registered table of a name; if there is none, raise an error that names the nearest one."""
-    row = registry.resolve_table(conn, name.namespace, name.name, at_ms=at_ms)
+    row = current_access().admit(registry.resolve_table(conn, name.namespace, name.name, at_ms=at_ms))
     if row is None:
         raise no_such_table(conn, name, at_ms=at_ms)
     return row
 
 
 def no_such_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableNotFoundError:
-    return not_among((row.full_name for row in registry.list_tables(conn, at_ms)), name, at_ms=at_ms)
+    rows = filter(current_access().sees, registry.list_tables(conn, at_ms))
+    return not_among((row.full_name for row in rows), name, at_ms=at_ms)
 
 
 def not_among(names: Iterable[str], name: TableName, *, at_ms: int | None = None) -> TableNotFoundError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog.entries import DroppedTable, last_named, within
@@ -18,9 +19,10 @@ from deltalakedb.exceptions import (
     redact,
 )
 from deltalakedb.log.checks.secret_checks import refuse_secrets
+from deltalakedb.rights import Access, Right, SecuredObject, current_access
 from deltalakedb.store import Connection, Store, locations, namespaces, registry
 from deltalakedb.store.audit import write_audit
-from deltalakedb.store.grants import remove_grants_of_namespace
+from deltalakedb.store.grants import own_namespace, remove_grants_of_namespace
 from deltalakedb.store.names import DEFAULT_NAMESPACE, name_key, parse_namespace
 from deltalakedb.store.namespaces import Namespace
 from deltalakedb.store.registry import TableRow
@@ -52,18 +54,24 @@ class CatalogNames(ABC):
     def namespaces(self, parent: str | None = None) -> list[str]:
         """Return the names of all namespaces, or of those nested in one, at any depth."""
         with self.store.read(single=True) as conn:
-            return [row.namespace for row in _inside(namespaces.list_namespaces(conn), parent)]
+            rows = namespaces.list_namespaces(conn)
+        sees = current_access().sees_namespace
+        return [row.namespace for row in _inside(rows, parent) if sees(row.namespace)]
 
     def namespace(self, name: str) -> Namespace:
         """Return a namespace with its properties, and when it was created and last changed."""
         with self.store.read(single=True) as conn:
-            return _require(namespaces.find_namespace(conn, parse_namespace(name)), name)
+            row = _require(namespaces.find_namespace(conn, parse_namespace(name)), name)
+        return _shown(row, name)
 
     def create_namespace(
         self, name: str, properties: Mapping[str, Any] | None = None, *, exist_ok: bool = False
     ) -> Namespace:
         """Create a namespace. Its parents need not exist; a table's namespace is created with the table."""
         namespace = parse_namespace(name)
+        access = current_access()
+        if not access.is_trusted:
+            self._require_creatable(access, namespace, exist_ok=exist_ok)
         property_texts = self._check_properties(properties or {}, namespace)
         with self.store.write() as conn:
             now_ms = registry.next_change_ms(conn)
@@ -72,7 +80,22 @@ class CatalogNames(ABC):
                 raise TableExistsError(f"the namespace {namespace} exists already")
             if created:
                 self._audit(conn, "create namespace", now_ms, {"namespace": namespace, "properties": property_texts})
-            return _require(namespaces.find_namespace(conn, namespace), name)
+                if access.owner is not None:
+                    own_namespace(conn, namespace, access.owner, now_ms)
+            found = _require(namespaces.find_namespace(conn, namespace), name)
+        return found if created else _shown(found, name)
+
+    def _require_creatable(self, access: Access, namespace: str, *, exist_ok: bool) -> None:
+        """Raise unless the caller may create a namespace, or may see one that exists and is to be kept."""
+        with self.store.read(single=True) as conn:
+            existing = namespaces.find_namespace(conn, namespace)
+        is_seen = existing is not None and access.sees_namespace(namespace)
+        if is_seen and exist_ok:
+            return
+        if existing is not None and not is_seen:
+            raise access.refused(f"create the namespace {namespace}")
+        if not access.allows(Right.CREATE, SecuredObject.of_namespace(namespace)):
+            raise access.refused(f"create the namespace {namespace}")
 
     def drop_namespace(self, name: str, *, cascade: bool = False, dry_run: bool = False) -> list[str]:
         """Drop a namespace that holds no tables and no namespaces. Tables dropped in it can still be undropped.
@@ -83,6 +106,7 @@ class CatalogNames(ABC):
         namespace = parse_namespace(name)
         if name_key(namespace) == DEFAULT_NAMESPACE:
             raise DeltaError(f"the namespace {DEFAULT_NAMESPACE} stays: names without a namespace are in it")
+        self._require_managed(namespace)
         dropped = self._drop_tables_in(namespace, dry_run=dry_run) if cascade else []
         inner = self.namespaces(namespace) if cascade else []
         with self.store.write() as conn:
@@ -121,6 +145,7 @@ class CatalogNames(ABC):
 
     def set_namespace_properties(self, name: str, properties: Mapping[str, Any]) -> Namespace:
         """Set properties of a namespace; others stay, and None removes one."""
+        self._require_managed(parse_namespace(name))
         property_texts = self._check_properties(properties, name)
         with self.store.write() as conn:
             current = self._lock_namespace(conn, name)
@@ -132,6 +157,14 @@ class CatalogNames(ABC):
                 conn, "set namespace properties", now_ms, {"namespace": current.namespace, "properties": property_texts}
             )
             return _require(namespaces.find_namespace(conn, current.namespace), name)
+
+    def _require_managed(self, namespace: str) -> None:
+        access = current_access()
+        if access.is_trusted:
+            return
+        if not access.sees_namespace(namespace):
+            raise _no_such_namespace(namespace)
+        access.require_object(Right.MANAGE, SecuredObject.of_namespace(namespace), f"the namespace {namespace}")
 
     def _check_properties(self, properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:
         """Return the properties as texts; raise if a location among them is in the folder of a table."""
@@ -165,7 +198,8 @@ class CatalogNames(ABC):
         with self.store.read() as conn:
             rows = conn.all("select_dropped_tables")
             heads = {row["table_id"]: registry.read_head(conn, row["table_id"]) for row in rows}
-        table_ids = {table.table_id for table in within([last_named(row) for row in rows], namespace)}
+        tables = filter(current_access().sees, map(last_named, rows))
+        table_ids = {table.table_id for table in within(list(tables), namespace)}
         return [DroppedTable.of(row, heads[row["table_id"]]) for row in rows if row["table_id"] in table_ids]
 
     def undrop_table(self, name: str, as_: str | None = None) -> None:
@@ -183,8 +217,22 @@ def _inside(rows: list[Namespace], parent: str | None) -> list[Namespace]:
 
 def _require(found: Namespace | None, name: str) -> Namespace:
     if found is None:
-        raise NamespaceNotFoundError(f"there is no namespace {name}; `dl namespace list` lists those that exist")
+        raise _no_such_namespace(name)
     return found
+
+
+def _no_such_namespace(name: str) -> NamespaceNotFoundError:
+    return NamespaceNotFoundError(f"there is no namespace {name}; `dl namespace list` lists those that exist")
+
+
+def _shown(found: Namespace, name: str) -> Namespace:
+    """Return a namespace as the caller may see it: whoever only sees something in it does not see its properties."""
+    access = current_access()
+    if access.allows(Right.READ, SecuredObject.of_namespace(found.namespace)):
+        return found
+    if not access.sees_namespace(found.namespace):
+        raise _no_such_namespace(name)
+    return replace(found, properties={})
 
 
 def _as_texts(properties: Mapping[str, Any], namespace: str) -> dict[str, str | None]:

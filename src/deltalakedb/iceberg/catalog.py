@@ -23,12 +23,13 @@ from deltalakedb.iceberg.group_commits import ChangeRequest, commit_together, ke
 from deltalakedb.iceberg.metadata_files import delete_old_files
 from deltalakedb.iceberg.statements import ASSERT_CREATE, Step, TableChange, no_such
 from deltalakedb.iceberg.turns import ATTEMPTS, LOST_RACES, Turns
+from deltalakedb.rights import current_access
 from deltalakedb.store import registry
 from deltalakedb.store.iceberg import (
     VersionCache,
-    names_in,
     read_iceberg_version,
     referenced_snapshots,
+    tables_in,
 )
 from deltalakedb.store.names import TableName
 from deltalakedb.store.namespaces import find_namespace
@@ -88,7 +89,8 @@ class IcebergCatalog:
     def _names(self, namespace: str) -> dict[str, str]:
         with self.catalog.store.read() as conn:
             _require_namespace(conn, namespace)
-            return names_in(conn, namespace)
+            rows = tables_in(conn, namespace)
+        return {row.name: row.mode for row in rows if current_access().sees(row)}
 
     def load_table(
         self, name: TableName, *, snapshots: Literal["all", "refs"] = "all", publish: bool = True
@@ -151,13 +153,18 @@ class IcebergCatalog:
         """Return whether a view has this name."""
         return self._mode_of(name) == VIEW
 
+    def table_id(self, name: TableName) -> int:
+        """Return the id of a table."""
+        with self.catalog.store.read(single=True) as conn:
+            return self._require(conn, name, "table").table_id
+
     def _mode_of(self, name: TableName) -> str | None:
         with self.catalog.store.read(single=True) as conn:
-            row = registry.resolve_table(conn, name.namespace, name.name)
+            row = _find(conn, name)
         return None if row is None else row.mode
 
     def _require(self, conn: Connection, name: TableName, kind: Kind) -> TableRow:
-        row = registry.resolve_table(conn, name.namespace, name.name)
+        row = _find(conn, name)
         if row is None:
             _require_namespace(conn, name.namespace)
             raise no_such(name, kind)
@@ -175,11 +182,13 @@ class IcebergCatalog:
 
     def create_table(self, name: TableName, request: Mapping[str, Any], *, stage: bool = False) -> LoadedTable:
         """Create a table, or with `stage` prepare one: its location is reserved, and a later commit creates it."""
-        self._check_namespace(name)
+        self._check_creates(name)
         if stage:
             with self.catalog.store.read(single=True) as conn:
-                if registry.resolve_table(conn, name.namespace, name.name) is not None:
-                    raise TableExistsError(f"Table already exists: {name}")
+                row = registry.resolve_table(conn, name.namespace, name.name)
+            if row is not None and current_access().sees(row):
+                raise TableExistsError(f"Table already exists: {name}")
+            current_access().require_create(name, row)
             metadata = statements.stage_table(self.catalog, self._files, name, request)
             return LoadedTable(name, NEW_TABLE, metadata["table-uuid"], -1, "", metadata, self._files.options)
         return self._one(name, lambda drafts, written: statements.create_table(drafts, written, name, request))
@@ -193,6 +202,7 @@ class IcebergCatalog:
         _refuse_repeated_names(names)
         if self._is_committed(token):
             return [self._load_committed(name) for name in names]
+        self._admit(changes)
         if any(requirement.get("type") == ASSERT_CREATE for change in changes for requirement in change.requirements):
             return self._commit_alone(changes, token)
         request = ChangeRequest(changes, token)
@@ -211,6 +221,21 @@ class IcebergCatalog:
             self._loaded(table.draft.row, table.version, table.metadata_location, table.metadata)
             for table in request.tables
         ]
+
+    def _admit(self, changes: Sequence[TableChange]) -> None:
+        """Raise unless the caller may change all these tables; one that must stay hidden does not exist."""
+        access = current_access()
+        if access.is_trusted:
+            return
+        for change in changes:
+            name = change.name
+            with self.catalog.store.read(single=True) as conn:
+                row = registry.resolve_table(conn, name.namespace, name.name)
+            if row is not None and access.admit(row) is None:
+                if any(requirement.get("type") == ASSERT_CREATE for requirement in change.requirements):
+                    access.require_create(name, row)
+                self._check_namespace(name)
+                raise no_such(name, "table")
 
     def _commit_alone(self, changes: Sequence[TableChange], token: str | None) -> list[LoadedTable]:
         """Apply changes of one request, some of which may create tables or append to Delta tables."""
@@ -232,7 +257,7 @@ class IcebergCatalog:
     def _find_table(self, name: TableName) -> TableRow | None:
         """Return the registry row of a name, None if it is free; NamespaceNotFoundError without its namespace."""
         with self.catalog.store.read(single=True) as conn:
-            row = registry.resolve_table(conn, name.namespace, name.name)
+            row = _find(conn, name)
         if row is None:
             self._check_namespace(name)
         return row
@@ -291,7 +316,7 @@ class IcebergCatalog:
 
     def register_table(self, name: TableName, metadata_location: str, *, overwrite: bool = False) -> LoadedTable:
         """Register the table that a metadata file describes; with `overwrite` an existing table gets its metadata."""
-        self._check_namespace(name)
+        self._check_creates(name)
         return self._one(
             name,
             lambda drafts, _: statements.register_table(
@@ -309,7 +334,7 @@ class IcebergCatalog:
 
     def create_view(self, name: TableName, request: Mapping[str, Any]) -> LoadedTable:
         """Create a view."""
-        self._check_namespace(name)
+        self._check_creates(name)
         return self._one(name, lambda drafts, written: statements.create_view(drafts, written, name, request))
 
     def replace_view(
@@ -321,7 +346,7 @@ class IcebergCatalog:
 
     def register_view(self, name: TableName, metadata_location: str) -> LoadedTable:
         """Register the view that a metadata file describes."""
-        self._check_namespace(name)
+        self._check_creates(name)
         return self._one(
             name,
             lambda drafts, _: statements.register_view(drafts, name, metadata_location, load=statements.loader(drafts)),
@@ -332,6 +357,17 @@ class IcebergCatalog:
     def _check_namespace(self, name: TableName) -> None:
         with self.catalog.store.read(single=True) as conn:
             _require_namespace(conn, name.namespace)
+
+    def _check_creates(self, name: TableName) -> None:
+        """Raise unless a table or a view of this name may be created, or the name is that of one which can be seen."""
+        self._check_namespace(name)
+        access = current_access()
+        if access.is_trusted:
+            return
+        with self.catalog.store.read(single=True) as conn:
+            row = registry.resolve_table(conn, name.namespace, name.name)
+        if row is None or not access.sees(row):
+            access.require_create(name, row)
 
     def _begin(self, names: Sequence[TableName], token: str | None = None) -> CatalogTransaction:
         tx = CatalogTransaction(self.catalog, tables=[str(name) for name in names], token=token)
@@ -392,6 +428,11 @@ def _refuse_repeated_names(names: Sequence[TableName]) -> None:
         raise BadIcebergRequestError("a request changes each table once; it names one of them twice")
 
 
+def _find(conn: Connection, name: TableName) -> TableRow | None:
+    """Return the table or view of a name, if the caller may know of it, and has the right that the request needs."""
+    return current_access().admit(registry.resolve_table(conn, name.namespace, name.name))
+
+
 def _require_namespace(conn: Connection, namespace: str) -> None:
-    if find_namespace(conn, namespace) is None:
+    if find_namespace(conn, namespace) is None or not current_access().sees_namespace(namespace):
         raise NamespaceNotFoundError(f"Namespace does not exist: {namespace}")

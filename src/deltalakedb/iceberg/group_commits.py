@@ -18,6 +18,7 @@ from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, VersionTaken
 from deltalakedb.iceberg import statements
 from deltalakedb.iceberg.statements import Step, TableChange, metadata_file
 from deltalakedb.iceberg.turns import ATTEMPTS, LOST_RACES, Waiter
+from deltalakedb.rights import Right, current_access
 from deltalakedb.runtime.caller import acting_for, current_caller
 from deltalakedb.store.iceberg import committed_version
 from deltalakedb.store.proposals import JoinedTransaction, Outcome
@@ -48,6 +49,8 @@ class ChangeRequest(Waiter):
     def __init__(self, changes: Sequence[TableChange], token: str | None) -> None:
         super().__init__(change.name.key for change in changes)
         self.changes = changes
+        self.access = current_access()
+        """What the client may do that sent it; another client's thread may decide it."""
         self.txn_id = str(uuid.uuid4())
         self.token = token or f"iceberg:{self.txn_id}"
         """The client token, with which the request is committed once, however often it is tried."""
@@ -142,6 +145,9 @@ class _GoesAloneError(Exception):
 def _apply(request: ChangeRequest, drafts: Drafts, written: WrittenFiles, *, joins: bool) -> None:
     """Apply a request to the drafts, or raise and leave them as they were."""
     found = [draft for change in request.changes if (draft := drafts.find(change.name)) is not None]
+    access = request.access.now()
+    for draft in found:
+        access.require(Right.WRITE, draft.pinned)
     before = [(draft, draft.save(), len(draft.iceberg), draft.row) for draft in found]
     try:
         steps = [statements.change_table(drafts, written, change) for change in request.changes]

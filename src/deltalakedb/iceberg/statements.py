@@ -32,6 +32,7 @@ from deltalakedb.iceberg.metadata_files import (
     write_metadata_file,
 )
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE
+from deltalakedb.rights import current_access
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store.iceberg import VersionCache, read_iceberg_version, to_commit
 from deltalakedb.store.locations import owner_around
@@ -315,7 +316,8 @@ def _check_paths(drafts: Drafts, draft: TableDraft, metadata: Metadata) -> None:
         with draft.store.read() as conn:
             owner = owner_around(conn, place, now_ms=conn.now_ms())
         if owner is not None and owner.table_uuid != draft.row.table_uuid:
-            raise BadIcebergRequestError(f"{what} cannot be {path}: that is in the folder of {owner.table_name}")
+            holder = owner.table_name if current_access().is_trusted else "another table"
+            raise BadIcebergRequestError(f"{what} cannot be {path}: that is in the folder of {holder}")
 
 
 def render(metadata: Metadata) -> bytes:

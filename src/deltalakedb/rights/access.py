@@ -17,15 +17,29 @@ from deltalakedb.store.names import TableName, name_key
 from deltalakedb.store.registry import TableRow
 
 MOST_CALLERS = 4096
+OWN_TOKEN = "endpoint"
+"""The proof of a caller who has the token that the endpoint was started with."""
 
 
 class Rights:
     """Loads the grants of callers; they are read again once any grant has changed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, is_on: bool = True) -> None:
         self._store = store
+        self._is_on = is_on
         self._held: OrderedDict[tuple[str, frozenset[str]], tuple[int, HeldRights]] = OrderedDict()
         self._lock = Lock()
+
+    def restricts(self, caller: Caller | None) -> bool:
+        """Return whether a caller may do only what was granted: rights are on, and the caller is not trusted.
+
+        Trusted are code of this process, which has no caller, and the owner of the endpoint's own token.
+        """
+        return self._is_on and caller is not None and caller.proof != OWN_TOKEN
+
+    def access_for(self, caller: Caller | None, needed: Right = Right.DISCOVER) -> Access:
+        """Return what a caller may do now, everything if the caller is trusted or rights are off."""
+        return self.access_of(caller, needed) if caller is not None and self.restricts(caller) else TRUSTED
 
     def access_of(self, caller: Caller, needed: Right = Right.DISCOVER) -> Access:
         """Return what a caller may do now; `needed` is the right that `admit` asks for."""
@@ -111,16 +125,16 @@ class Access:
     def require(self, right: Right, table: TableRow) -> None:
         """Raise NotPermittedError unless the caller has a right on a table that the caller may know of."""
         if not self.allows(right, SecuredObject.of_table(table)):
-            raise self._refused(str(right), table.full_name)
+            raise self.refused(f"{right} {table.full_name}")
 
-    def require_create(self, name: TableName) -> None:
-        """Raise NotPermittedError unless the caller may create tables and views in the namespace of a name."""
-        if not self.allows(Right.CREATE, SecuredObject.of_namespace(name.namespace)):
-            raise self.refused_name(name)
+    def require_create(self, name: TableName, holder: TableRow | None = None) -> None:
+        """Raise NotPermittedError unless the caller may give a table or a view this name.
 
-    def refused_name(self, name: TableName) -> NotPermittedError:
-        """Return the error for a name that the caller may not take; a table that stays hidden may have it."""
-        return self._refused("create", str(name))
+        The error is the same if `holder`, which has the name, stays hidden from the caller.
+        """
+        is_hidden = holder is not None and not self.sees(holder)
+        if is_hidden or not self.allows(Right.CREATE, SecuredObject.of_namespace(name.namespace)):
+            raise self.refused(f"create {name}")
 
     # -- namespaces
 
@@ -129,11 +143,6 @@ class Access:
         if self.is_trusted or is_allowed(self._held, Right.DISCOVER, SecuredObject.of_namespace(namespace)):
             return True
         return name_key(namespace) in self._around_granted()
-
-    def require_namespace(self, right: Right, namespace: str) -> None:
-        """Raise NotPermittedError unless the caller has a right on a namespace."""
-        if not self.allows(right, SecuredObject.of_namespace(namespace)):
-            raise self._refused(str(right), f"the namespace {namespace}")
 
     def _around_granted(self) -> frozenset[str]:
         """The namespaces around those, and around the tables, on which the caller was granted something."""
@@ -149,11 +158,12 @@ class Access:
     def require_object(self, right: Right, on: SecuredObject, shown: str) -> None:
         """Raise NotPermittedError unless the caller has a right on an object; `shown` is how the error names it."""
         if not self.allows(right, on):
-            raise self._refused(str(right), shown)
+            raise self.refused(f"{right} {shown}")
 
-    def _refused(self, verb: str, what: str) -> NotPermittedError:
+    def refused(self, deed: str) -> NotPermittedError:
+        """Return the error for something that the caller may not do."""
         who = self._caller.name if self._caller else "the caller"
-        return NotPermittedError(f"not permitted: {who} may not {verb} {what}")
+        return NotPermittedError(f"not permitted: {who} may not {deed}")
 
 
 TRUSTED = Access()

@@ -24,6 +24,7 @@ try:
     from deltalakedb.serve.limits import RateLimit
     from deltalakedb.serve.problems import answer_error, forbidden, problem, refusal
     from deltalakedb.serve.requests import AccessLog
+    from deltalakedb.serve.rights import require_proven_callers
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "starlette":
         raise
@@ -61,6 +62,7 @@ def create_app(
     waits for a free thread before it is answered 503. `ends_transactions`: abort the bridge's open transactions at the
     end; otherwise the next endpoint goes on with them.
     """
+    require_proven_callers(catalog.config, token)
     workers = Workers(catalog.config.serve_threads, wait_seconds=wait_seconds)
     named = NamedTokens(catalog.store, workers)
     own = None if token is None else OwnToken(check_token(token), _actor_of(catalog))

@@ -18,6 +18,7 @@ from deltalakedb.exceptions import (
     GoneError,
     MissingExtraError,
     NotADatabaseError,
+    NotPermittedError,
     NotWritableError,
     OutcomeUnknownError,
     RateLimitError,
@@ -42,6 +43,7 @@ _STATUS: dict[type[DeltaError], int] = {
     TableNotFoundError: 404,
     VersionNotFoundError: 404,
     TableExistsError: 409,
+    NotPermittedError: 403,
     CommitFailedError: 409,
     # Not 409: to Spark that means that another writer has made this version.
     DeltaProtocolError: 422,

@@ -53,6 +53,16 @@ def remove_grants_of_namespace(conn: Connection, namespace: str) -> None:
     _changed(conn, conn.run("delete_grants_of_namespace", namespace_key=name_key(namespace)))
 
 
+def own_table(conn: Connection, table_id: int, user: str, at_ms: int) -> None:
+    """Lets the user who creates a table manage it."""
+    add_grant(conn, Grant("table", "", table_id, "user", user, "manage", user, at_ms))
+
+
+def own_namespace(conn: Connection, namespace: str, user: str, at_ms: int) -> None:
+    """Lets the user who creates a namespace manage it."""
+    add_grant(conn, Grant("namespace", name_key(namespace), 0, "user", user, "manage", user, at_ms))
+
+
 def lock_grants(conn: Connection) -> None:
     """Lets one transaction at a time change grants; taken before any other lock, in the order of commits."""
     lock_locations(conn)

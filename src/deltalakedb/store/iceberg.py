@@ -17,7 +17,7 @@ from deltalakedb.store import registry
 from deltalakedb.store.connection import LIVE, Connection
 from deltalakedb.store.names import name_key
 from deltalakedb.store.proposals import IcebergCommit, RatifiedCommit, TableProposal
-from deltalakedb.store.registry import Head, TableRow
+from deltalakedb.store.registry import Head, TableRow, to_table_row
 from deltalakedb.store.rows import RowBuffer
 
 if TYPE_CHECKING:
@@ -108,10 +108,9 @@ def referenced_snapshots(conn: Connection, table_id: int, version: int) -> set[i
     return {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
 
 
-def names_in(conn: Connection, namespace: str) -> dict[str, str]:
-    """The names of the tables and views directly in a namespace, with their modes."""
-    rows = conn.all("select_names_of_modes", namespace_key=name_key(namespace))
-    return {row["name"]: row["mode"] for row in rows}
+def tables_in(conn: Connection, namespace: str) -> list[TableRow]:
+    """The tables and views directly in a namespace."""
+    return [to_table_row(row) for row in conn.all("select_tables_in", namespace_key=name_key(namespace))]
 
 
 # -- writing

@@ -120,6 +120,9 @@ class Proposal:
     joined: tuple[JoinedTransaction, ...] = ()
     """Transactions on Iceberg tables that are committed with this one, in their order."""
 
+    owner: str | None = None
+    """The user who may manage the tables that are created; None if nobody needs that right."""
+
     @property
     def depends_on_names(self) -> bool:
         """Whether the commit changes names or locations of tables, or the transaction looked names up."""

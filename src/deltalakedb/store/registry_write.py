@@ -7,6 +7,7 @@ from deltalakedb.store import locations, registry
 from deltalakedb.store.audit import write_audit
 from deltalakedb.store.commit_locks import Locks
 from deltalakedb.store.connection import Connection
+from deltalakedb.store.grants import own_table
 from deltalakedb.store.namespaces import ensure_namespace
 from deltalakedb.store.proposals import Proposal, TableProposal
 from deltalakedb.store.registry import TableRow
@@ -65,6 +66,8 @@ class _Registering:
             files_owner=wanted.files_owner,
             is_reserved=is_reserved,
         )
+        if self._proposal.owner is not None:
+            own_table(self._conn, row.table_id, self._proposal.owner, self._at_ms)
         self._audit("create", row, {"location": row.location, "files_owner": row.files_owner})
         return row
 

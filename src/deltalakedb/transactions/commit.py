@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CommitFailedError, GoneError, redact
+from deltalakedb.rights import Access, Right, current_access
 from deltalakedb.runtime.caller import current_caller
 from deltalakedb.runtime.steps import reached
+from deltalakedb.store.names import TableName
 from deltalakedb.store.proposals import JoinedTransaction, NameKey, Outcome, Proposal
 from deltalakedb.transactions.draft import TableDraft
 
@@ -45,6 +47,9 @@ def commit_drafts(
     if not changed:
         return None
     read_only = [draft for draft in used_drafts if not draft.is_changed and draft.is_read]
+    access = current_access().now()
+    if not access.is_trusted:
+        _require_rights(access, changed, read_only)
     # Drops come first and creations last, so that names and locations are free before they are reused.
     ordered = sorted(changed, key=lambda draft: 2 if draft.is_new else 0 if draft.dropped else 1)
     for draft in ordered:
@@ -62,6 +67,7 @@ def commit_drafts(
         absent=absent,
         listed=listed,
         joined=tuple(joined),
+        owner=access.owner,
     )
     outcome = _ratify(catalog, proposal)
     if outcome.repeated and outcome.txn_id != txn_id and txn_id == token:
@@ -76,6 +82,20 @@ def commit_drafts(
         if draft.dropped:
             _finish_drop(catalog, draft)
     return outcome
+
+
+def _require_rights(access: Access, changed: Sequence[TableDraft], read_only: Sequence[TableDraft]) -> None:
+    """Raise NotPermittedError unless the caller may, now, do all that a transaction does."""
+    for draft in changed:
+        if draft.is_new:
+            access.require_create(TableName(draft.row.namespace, draft.row.name))
+            continue
+        is_renamed = draft.row.full_name != draft.pinned.full_name
+        access.require(Right.MANAGE if draft.dropped or draft.undropped or is_renamed else Right.WRITE, draft.pinned)
+        if draft.undropped or is_renamed:
+            access.require_create(TableName(draft.row.namespace, draft.row.name))
+    for draft in read_only:
+        access.require(Right.READ, draft.pinned)
 
 
 def _ratify(catalog: Catalog, proposal: Proposal) -> Outcome:

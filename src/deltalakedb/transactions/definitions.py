@@ -107,6 +107,8 @@ def rename_table(drafts: Drafts, name: str, new_name: str) -> None:
     other = drafts.find(new)
     if other is not None and other is not draft:
         raise TableExistsError(f"the table {other.row.full_name} exists already; drop or rename it first")
+    if other is None:
+        drafts.require_create(new)
     old = draft.row.full_name
     renamed = replace(draft.row, namespace=new.namespace, name=new.name)
     if draft.row.mode == "managed":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog.entries import is_promoted_by_writes, not_among, not_dropped
+from deltalakedb.catalog.entries import is_promoted_by_writes, last_named, not_among, not_dropped
 from deltalakedb.catalog.storage_options import as_properties
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
@@ -18,6 +18,7 @@ from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ
 from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_files
+from deltalakedb.rights import Access, Right, current_access
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
@@ -64,6 +65,7 @@ class Drafts:
             pinned = pin_all(store) if only is None else pin_some(store, [(name.namespace, name.name) for name in only])
         self._pins: dict[Key, Row] = {TableName(row["namespace"], row["name"]).key: row for row in pinned}
         self._pinned_keys = frozenset(self._pins)
+        self._hide_from(current_access())
         self._pinned_at: dict[str, Key] | None = None
         self._named: dict[Key, TableDraft] = {}
         self._absent: set[Key] = set()
@@ -77,6 +79,19 @@ class Drafts:
     def pinned_rows(self) -> list[Row]:
         """Return the rows of the tables that the transaction has not used yet."""
         return list(self._pins.values())
+
+    def _hide_from(self, access: Access) -> None:
+        """Take the tables that the caller must not know of out of the cut."""
+        if not access.is_trusted:
+            self._pins = {key: row for key, row in self._pins.items() if access.sees(to_table_row(row))}
+
+    def require_create(self, name: TableName) -> None:
+        """Raise NotPermittedError unless the caller may give a table this name."""
+        access = current_access()
+        if not access.is_trusted:
+            with self.catalog.store.read(single=True) as conn:
+                holder = registry.resolve_table(conn, name.namespace, name.name)
+            access.require_create(name, holder)
 
     # -- what the transaction saw of the registry
 
@@ -125,6 +140,8 @@ class Drafts:
             )
         draft = self._find(name.key)
         if draft is not None:
+            if not (draft.is_new or current_access().sees(draft.pinned)):
+                return None  # revoked since the transaction began
             draft.is_named = True
         elif name.key not in self._pinned_keys:
             self._absent.add(name.key)
@@ -149,8 +166,9 @@ class Drafts:
 
     def find_at(self, location: str) -> TableDraft | None:
         """Return the table at a location, as the transaction sees it."""
+        sees = current_access().sees
         for draft in self.used:
-            if draft.row.location == location and not draft.dropped:
+            if draft.row.location == location and not draft.dropped and (draft.is_new or sees(draft.pinned)):
                 return draft
         if self._pinned_at is None:
             self._pinned_at = {row["location"]: key for key, row in self._pins.items()}
@@ -175,6 +193,8 @@ class Drafts:
 
         The promotion takes effect at once and stays, even if the transaction fails: the files must be fenced first.
         """
+        if not draft.is_new:
+            current_access().require(Right.WRITE, draft.pinned)
         promotes = self.catalog.config.catalog_promote_on_write
         if draft.pinned.mode == "follower" and promotes and is_promoted_by_writes(draft.pinned):
             _promote(self.catalog, draft)
@@ -217,6 +237,7 @@ class Drafts:
 
         With `staged_uuid` an earlier reservation of the location for that uuid is used, if there is one.
         """
+        self.require_create(name)
         staged = None if location is None or staged_uuid is None else self._staged(location, staged_uuid)
         if staged is not None:
             return self.adopt(name, staged.location, staged.table_uuid, staged.files_owner, options, mode)
@@ -244,6 +265,7 @@ class Drafts:
 
     def join(self, name: TableName, location: str) -> TableDraft:
         """Return a draft of a new table that others may be creating at the same location, under the same name."""
+        self.require_create(name)
         refuse_existing_log(location, None, table=str(name))
         claimant = Claimant(str(uuid.uuid4()), str(name), "user")
         with self.catalog.store.write() as conn:
@@ -284,7 +306,9 @@ class Drafts:
         self.catalog.mirror.write_marks()
         with self.catalog.store.read() as conn:
             undropped_ids = {draft.pinned.table_id for draft in self.used if draft.undropped}
-            rows = [row for row in conn.all("select_dropped_tables") if row["table_id"] not in undropped_ids]
+            sees = current_access().sees
+            dropped = (row for row in conn.all("select_dropped_tables") if sees(last_named(row)))
+            rows = [row for row in dropped if row["table_id"] not in undropped_ids]
             candidates = [row for row in rows if parse_table_name(row["table_name"]).key == name.key]
             if not candidates:
                 raise not_dropped((row["table_name"] for row in rows), name)
@@ -303,7 +327,9 @@ class Drafts:
             is_mirrored=head.mirrored_version >= 0,
             data_file=None if path is None or is_absolute(path) else decode_path(path),
         )
+        current_access().require(Right.MANAGE, table)
         new_name = new or parse_table_name(candidates[0]["table_name"])
+        self.require_create(new_name)
         row = replace(table, namespace=new_name.namespace, name=new_name.name)
         draft = TableDraft(store, table, snapshot, row, head, options=options, undropped=True)
         self.add(draft)

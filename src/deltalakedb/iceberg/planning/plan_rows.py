@@ -22,6 +22,10 @@ PLAN_LIFETIME_MS: Final = 3_600_000
 _ID_LENGTH: Final = 32
 
 
+def no_such_plan(plan_id: str) -> PlanNotFoundError:
+    return PlanNotFoundError(f"Plan {plan_id[:100]!r} does not exist or has expired; plan the scan again")
+
+
 class PlanRows:
     """The scan plans of a catalog."""
 
@@ -41,7 +45,7 @@ class PlanRows:
     def require(self, plan_id: str) -> Row:
         row = self.find(plan_id)
         if row is None:
-            raise PlanNotFoundError(f"Plan {plan_id[:100]!r} does not exist or has expired; plan the scan again")
+            raise no_such_plan(plan_id)
         return row
 
     def task(self, name: TableName, plan_task: str) -> tuple[Row, dict[str, Any], int]:

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.iceberg.planning.answers import Page, Scan, read_page, tasks_json
 from deltalakedb.iceberg.planning.indexing import index_snapshot
-from deltalakedb.iceberg.planning.plan_rows import INLINE_FILES, TASK_FILES, PlanRows, task_names
+from deltalakedb.iceberg.planning.plan_rows import INLINE_FILES, TASK_FILES, PlanRows, no_such_plan, task_names
 from deltalakedb.iceberg.planning.reading import StoredFiles
 from deltalakedb.iceberg.planning.requests import (
     PlanRequest,
@@ -101,6 +101,11 @@ class PlanService:
             "plan-id": plan_id,
             **_answer(plan_id, scan, pages, [(files, 0) for files in ranges]),
         }
+
+    def require_of(self, table_id: int, plan_id: str) -> None:
+        """Raise PlanNotFoundError unless there is such a plan, of this table."""
+        if self._rows.require(plan_id)["table_id"] != table_id:
+            raise no_such_plan(plan_id)
 
     def cancel(self, plan_id: str) -> None:
         """Removes a plan's tasks; PlanNotFoundError if there is no such plan, or none any more."""

@@ -162,10 +162,11 @@ class Copies:
 
     def loaded(self, txn: str) -> OpenTransaction:
         """The copy of a transaction, made from SQL if another endpoint began it; OverError if it is over."""
-        opened = self._open.get(txn)
+        opened, txn_id = self._open.get(txn), to_txn_id(txn)
         if opened is not None:
+            if opened.actor != self._catalog.actor:
+                raise OverError(unknown(txn_id), is_foreign=True)
             return opened
-        txn_id = to_txn_id(txn)
         with self._store.read() as conn:
             standing, beginning = rows.standing_of(conn, txn_id), rows.beginning_of(conn, txn_id)
         self.check(txn, standing, takes_calls=False)

@@ -26,6 +26,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ReadSet
 from deltalakedb.log.protocol.rows import protocol_from_row
+from deltalakedb.rights import current_access
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.commits import (
     VACUUM_END,
@@ -57,6 +58,7 @@ from deltalakedb.serve.bridge.places import (
     path_of,
 )
 from deltalakedb.serve.bridge.staged import Staged
+from deltalakedb.serve.rights import admitted_draft, require_free_name, require_free_place
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, parse_table_name
@@ -87,10 +89,10 @@ class BridgedLog:
         location = location_of(path)
         if tx is not None:
             draft = tx.draft_at(location)
-            table = draft.row if draft is not None else None
+            table = admitted_draft(draft) if draft is not None else None
         else:
             with self._catalog.store.read(single=True) as conn:
-                table = registry.table_by_location(conn, location)
+                table = current_access().admit(registry.table_by_location(conn, location))
         if table is not None:
             return Place(location, table) if table.mode != "detached" else None
         with self._catalog.store.read() as conn:
@@ -106,15 +108,16 @@ class BridgedLog:
         if tx is not None:
             draft = tx.find_draft(target)
             self.staged_of(tx).note("found", name)
-            row = None if draft is None else draft.row
+            row = None if draft is None else admitted_draft(draft)
         else:
             with self._catalog.store.read(single=True) as conn:
-                row = registry.resolve_table(conn, target.namespace, target.name)
+                row = current_access().admit(registry.resolve_table(conn, target.namespace, target.name))
         return None if row is None else Place(row.location, row)
 
     def reserve(self, name: str, tx: CatalogTransaction | None = None, location: str | None = None) -> Place:
         """Reserve a place for a new table; its first commit there takes the name."""
         target = parse_table_name(name)
+        require_free_name(self._catalog, target)
         if self.find(name, tx) is not None:
             raise TableExistsError(f"the table {target} exists already; drop or rename it, or choose another name")
         user_location = None if location is None else given_location(location)
@@ -184,6 +187,7 @@ class BridgedLog:
                 f"no table can be created at {redact(place.location)}: inside the warehouse a table's folder is "
                 "<warehouse>/<namespace>/<name>; create it by name, or give a location outside of the warehouse"
             )
+        require_free_place(self._catalog, place)
         info, actions = parse_commit(lines, table=place.shown, version=version)
         if (place.table or place).files_owner == "catalog":
             info = say_managed(info)
@@ -338,6 +342,9 @@ class BridgedLog:
 
     def app_version(self, tx: CatalogTransaction, name: str, app_id: str) -> int | None:
         """Return the version that an application has recorded; this counts as a read."""
+        draft = tx.find_draft(parse_table_name(name))
+        if draft is not None:
+            admitted_draft(draft)
         self.staged_of(tx).note("app", name, app_id)
         return tx.app_version(name, app_id)
 
@@ -347,7 +354,8 @@ class BridgedLog:
         Returns the path of what counts as read, the table or only the file; None if the file is of no table.
         """
         for location in parents(location_of(path)):
-            if tx.draft_at(location) is not None:
+            draft = tx.draft_at(location)
+            if draft is not None and admitted_draft(draft) is not None:
                 table = path_of(location)
                 if self.staged_of(tx).is_planned(location, path.removeprefix(f"{table}/")):
                     return path

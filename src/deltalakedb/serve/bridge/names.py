@@ -8,6 +8,7 @@ from typing import Any
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.catalog.entries import no_such_table, require_table
+from deltalakedb.rights import current_access
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.places import (
     attach_at,
@@ -17,7 +18,9 @@ from deltalakedb.serve.bridge.places import (
     is_written_through,
     path_of,
 )
+from deltalakedb.serve.rights import require_allowed_folder, require_allowed_location, require_free_name
 from deltalakedb.store import registry
+from deltalakedb.store.grants import own_table
 from deltalakedb.store.names import name_key, parse_namespace, parse_table_name
 from deltalakedb.store.registry import TableRow
 from deltalakedb.transactions.transaction import CatalogTransaction
@@ -68,13 +71,24 @@ class Names:
 
         With `attach` a Delta table that exists at the location gets the name, and the answer has `attached`.
         """
+        if location is not None:
+            require_allowed_location(self._catalog, given_location(location))
         if attach and tx is None and location is not None:
-            table = attach_at(self._catalog, name, location)
+            table = self._attach(name, location)
             if table is not None:
                 return {**self._table_answer(table, txn), "attached": True}
         place = self._log.reserve(name, tx, location)
         external = place.files_owner != "catalog"
         return {"name": str(place.name), "path": bridge_uri(place.location, txn), "external": external}
+
+    def _attach(self, name: str, location: str) -> TableRow | None:
+        """Attach the table at a location; a caller who may only do what was granted may manage it from then on."""
+        require_free_name(self._catalog, parse_table_name(name))
+        table, owner = attach_at(self._catalog, name, location), current_access().owner
+        if table is not None and owner is not None:
+            with self._catalog.store.write() as conn:
+                own_table(conn, table.table_id, owner, conn.now_ms())
+        return table
 
     def drop(self, name: str, *, purge: bool, attached_only: bool = False) -> Answer:
         """Drop a table. `attached_only`, for a failed CREATE: a table that was written through the catalog stays."""
@@ -100,7 +114,8 @@ class Names:
         key = name_key(parse_namespace(namespace))
         with self._catalog.store.read(single=True) as conn:
             rows = registry.list_tables(conn)
-        return [row.full_name for row in rows if name_key(row.namespace) == key]
+        sees = current_access().sees
+        return [row.full_name for row in rows if name_key(row.namespace) == key and sees(row)]
 
     def namespaces(self) -> list[str]:
         return self._catalog.namespaces()
@@ -111,12 +126,14 @@ class Names:
 
     def create_namespace(self, namespace: str, properties: Mapping[str, Any] | None = None) -> Answer:
         """Create a namespace with these properties; an existing one is fine, and keeps its own."""
+        require_allowed_folder(self._catalog, properties or {})
         before = {name_key(namespace_name) for namespace_name in self._catalog.namespaces()}
         created = self._catalog.create_namespace(namespace, properties, exist_ok=True)
         return {**asdict(created), "created": name_key(created.namespace) not in before}
 
     def set_namespace_properties(self, namespace: str, properties: Mapping[str, Any]) -> Answer:
         """Set properties; others stay, and null removes one."""
+        require_allowed_folder(self._catalog, properties)
         return asdict(self._catalog.set_namespace_properties(namespace, properties))
 
     def drop_namespace(self, namespace: str, *, cascade: bool = False) -> Answer:

@@ -26,6 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.files.log_folder import commit_name
 from deltalakedb.log.predicates.atoms import ALWAYS
+from deltalakedb.rights import Right
 from deltalakedb.serve.bodies import body_chunks, bytes_answer, lines_of, read_body
 from deltalakedb.serve.bridge.log import BridgedLog
 from deltalakedb.serve.bridge.names import Names
@@ -41,6 +42,7 @@ from deltalakedb.serve.bridge.plans import (
 )
 from deltalakedb.serve.bridge.transactions import OpenTransactions
 from deltalakedb.serve.problems import problem, status_of
+from deltalakedb.serve.rights import Door, right_of, secured_route
 from deltalakedb.serve.workers import Workers
 from deltalakedb.transactions.transaction import CatalogTransaction
 
@@ -66,39 +68,40 @@ class BridgeRouter:
         self._workers = workers
         self._log = BridgedLog(catalog)
         self._names = Names(catalog, self._log)
+        self._door = Door(catalog.rights)
         self._open = OpenTransactions(catalog, self._log, ends_with_endpoint=ends_transactions)
         self._stopped = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="deltalakedb-sweep", daemon=True)
 
     def routes(self) -> list[Route]:
         return [
-            Route("/log", self._list_log, methods=["GET"]),
-            Route("/commit", self._read_commit, methods=["GET"]),
-            Route("/commit", self._write_commit, methods=["POST"]),
-            Route("/crc", self._read_checksum, methods=["GET"]),
-            Route("/plan", self._plan, methods=["POST"]),
-            Route("/aggregates", self._aggregate, methods=["POST"]),
-            Route("/fallback", self._fall_back, methods=["POST"]),
-            Route("/state", self._read_state, methods=["GET"]),
-            Route("/read", self._touch, methods=["POST"]),
-            Route("/name", self._find_name, methods=["GET"]),
-            Route("/name", self._reserve_name, methods=["POST"]),
-            Route("/name", self._drop_name, methods=["DELETE"]),
-            Route("/rename", self._rename, methods=["POST"]),
-            Route("/undrop", self._undrop, methods=["POST"]),
-            Route("/names", self._list_names, methods=["GET"]),
-            Route("/namespaces", self._list_namespaces, methods=["GET"]),
-            Route("/namespace", self._find_namespace, methods=["GET"]),
-            Route("/namespace", self._create_namespace, methods=["POST"]),
-            Route("/namespace/properties", self._set_namespace_properties, methods=["POST"]),
-            Route("/namespace", self._drop_namespace, methods=["DELETE"]),
-            Route("/app", self._app_version, methods=["GET"]),
-            Route("/txn", self._begin, methods=["POST"]),
-            Route("/txn/{txn}/commit", self._commit, methods=["POST"]),
-            Route("/txn/{txn}/abort", self._abort, methods=["POST"]),
-            Route("/txn/{txn}/alive", self._alive, methods=["POST"]),
-            Route("/catalog", self._identify, methods=["GET"]),
-            Route("/health", self._health, methods=["GET"]),
+            secured_route("/log", self._list_log, "GET", Right.READ),
+            secured_route("/commit", self._read_commit, "GET", Right.READ),
+            secured_route("/commit", self._write_commit, "POST", Right.WRITE),
+            secured_route("/crc", self._read_checksum, "GET", Right.READ),
+            secured_route("/plan", self._plan, "POST", Right.READ),
+            secured_route("/aggregates", self._aggregate, "POST", Right.READ),
+            secured_route("/fallback", self._fall_back, "POST", None),
+            secured_route("/state", self._read_state, "GET", Right.READ),
+            secured_route("/read", self._touch, "POST", Right.READ),
+            secured_route("/name", self._find_name, "GET", Right.READ),
+            secured_route("/name", self._reserve_name, "POST", Right.CREATE),
+            secured_route("/name", self._drop_name, "DELETE", Right.MANAGE),
+            secured_route("/rename", self._rename, "POST", Right.MANAGE),
+            secured_route("/undrop", self._undrop, "POST", Right.MANAGE),
+            secured_route("/names", self._list_names, "GET", Right.DISCOVER),
+            secured_route("/namespaces", self._list_namespaces, "GET", Right.DISCOVER),
+            secured_route("/namespace", self._find_namespace, "GET", Right.READ),
+            secured_route("/namespace", self._create_namespace, "POST", Right.CREATE),
+            secured_route("/namespace/properties", self._set_namespace_properties, "POST", Right.MANAGE),
+            secured_route("/namespace", self._drop_namespace, "DELETE", Right.MANAGE),
+            secured_route("/app", self._app_version, "GET", Right.READ),
+            secured_route("/txn", self._begin, "POST", Right.WRITE),
+            secured_route("/txn/{txn}/commit", self._commit, "POST", None),
+            secured_route("/txn/{txn}/abort", self._abort, "POST", None),
+            secured_route("/txn/{txn}/alive", self._alive, "POST", None),
+            secured_route("/catalog", self._identify, "GET", None),
+            secured_route("/health", self._health, "GET", None),
         ]
 
     def start(self) -> None:
@@ -125,7 +128,8 @@ class BridgeRouter:
         """Run `work` on a worker thread."""
 
         def traced() -> T:
-            with telemetry.span("deltalakedb.serve", method=request.method, route=request.url.path):
+            span = telemetry.span("deltalakedb.serve", method=request.method, route=request.url.path)
+            with span, self._door.admitted(right_of(request)):
                 return work()
 
         return await self._workers.run(traced)

@@ -93,7 +93,7 @@ class OpenTransactions:
             with self._store.read(single=True) as conn:
                 begun = rows.begun_by(conn, request)
             if begun is not None:
-                return self._copies.loaded(to_id(begun))
+                return self._loaded(begun)
         tx = SharedTransaction(self._catalog, message=message, lock=lock, tables=tables)
         pins = rows.pins_of(tx.run_statement(lambda drafts, _: drafts.pinned_rows()))
         beginning = rows.Beginning(message, tuple(lock), None if tables is None else tuple(tables), pins)
@@ -105,9 +105,15 @@ class OpenTransactions:
             raise
         if txn_id != tx.txn_id:  # the same request came to another endpoint, too
             tx.rollback()
-            return self._copies.loaded(to_id(txn_id))
+            return self._loaded(txn_id)
         reached("bridge.begun")
         return self._copies.add(tx)
+
+    def _loaded(self, txn_id: str) -> OpenTransaction:
+        try:
+            return self._copies.loaded(to_id(txn_id))
+        except OverError as over:
+            raise over.error from None
 
     def get(self, txn: str) -> OpenTransaction:
         """This endpoint's copy of an open transaction; GoneError if it has none."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
+from deltalakedb.rights import Right
 from deltalakedb.serve.iceberg.call import Call, Reply
 from deltalakedb.serve.iceberg.errors import Kind, Refusal, bad_request
 
@@ -28,6 +29,9 @@ class Endpoint:
     answer: Callable[[Call], Reply]
     kind: Kind = "other"
     """What a 404 means, unless the answer says it."""
+    right: Right | None = field(kw_only=True)
+    """The right that a table or view needs which the request names; None: it names none. What else a request does, to
+    namespaces and new tables, is checked where it is done."""
     changes: bool = False
     """Whether it changes the catalog: then a repeat with the same idempotency key is answered, not run again."""
     is_commit: bool = False

@@ -20,6 +20,7 @@ from deltalakedb.exceptions import (
     NamespaceNotEmptyError,
     NamespaceNotFoundError,
     NotADatabaseError,
+    NotPermittedError,
     OutcomeUnknownError,
     PlanNotFoundError,
     PlanTaskNotFoundError,
@@ -89,6 +90,7 @@ _MISSING: dict[Kind, str] = {
 _ANSWERS: dict[type[DeltaError], tuple[int, str]] = {
     DeltaError: (400, "BadRequestException"),
     NamespaceNotFoundError: (404, "NoSuchNamespaceException"),
+    NotPermittedError: (403, "NotAuthorizedException"),
     TableExistsError: (409, "AlreadyExistsException"),
     LocationOwnedError: (409, "AlreadyExistsException"),
     NamespaceNotEmptyError: (409, "NamespaceNotEmptyException"),

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import NamespaceNotEmptyError, NamespaceNotFoundError, TableExistsError
+from deltalakedb.rights import Right, SecuredObject, current_access
 from deltalakedb.serve.iceberg.call import Call, Reply, texts_by_name, texts_of
 from deltalakedb.serve.iceberg.endpoints import NAMESPACE, NAMESPACES, Endpoint
 from deltalakedb.serve.iceberg.errors import Refusal
 from deltalakedb.serve.iceberg.explaining import namespace_properties
 from deltalakedb.serve.iceberg.identifiers import namespace_in_body, namespace_in_path, shown_namespace
 from deltalakedb.serve.iceberg.paging import page_of
+from deltalakedb.serve.rights import require_allowed_folder
 from deltalakedb.store.names import join_namespace, name_key, namespace_parts
 
 
@@ -23,12 +25,14 @@ class NamespaceEndpoints:
 
     def endpoints(self) -> Sequence[Endpoint]:
         return [
-            Endpoint("GET", NAMESPACES, self.list, "namespace"),
-            Endpoint("POST", NAMESPACES, self.create, "namespace", changes=True),
-            Endpoint("GET", NAMESPACE, self.load, "namespace"),
-            Endpoint("HEAD", NAMESPACE, self.exists, "namespace"),
-            Endpoint("DELETE", NAMESPACE, self.drop, "namespace", changes=True),
-            Endpoint("POST", f"{NAMESPACE}/properties", self.update_properties, "namespace", changes=True),
+            Endpoint("GET", NAMESPACES, self.list, "namespace", right=Right.DISCOVER),
+            Endpoint("POST", NAMESPACES, self.create, "namespace", right=Right.CREATE, changes=True),
+            Endpoint("GET", NAMESPACE, self.load, "namespace", right=Right.READ),
+            Endpoint("HEAD", NAMESPACE, self.exists, "namespace", right=Right.DISCOVER),
+            Endpoint("DELETE", NAMESPACE, self.drop, "namespace", right=Right.MANAGE, changes=True),
+            Endpoint(
+                "POST", f"{NAMESPACE}/properties", self.update_properties, "namespace", right=Right.MANAGE, changes=True
+            ),
         ]
 
     def list(self, call: Call) -> Reply:
@@ -48,8 +52,10 @@ class NamespaceEndpoints:
 
     def create(self, call: Call) -> Reply:
         namespace = namespace_in_body(call.body.get("namespace"))
+        properties = texts_by_name(call.body, "properties")
+        require_allowed_folder(self._catalog, properties)
         try:
-            created = self._catalog.create_namespace(namespace, texts_by_name(call.body, "properties"))
+            created = self._catalog.create_namespace(namespace, properties)
         except TableExistsError:
             raise Refusal(
                 409, "AlreadyExistsException", f"Namespace already exists: {shown_namespace(namespace)}"
@@ -75,6 +81,9 @@ class NamespaceEndpoints:
                 f"properties cannot be set and removed at once: {', '.join(in_both)}",
             )
         current = namespace_properties(self._catalog, namespace)
+        secured = SecuredObject.of_namespace(namespace)
+        current_access().require_object(Right.MANAGE, secured, f"the namespace {shown_namespace(namespace)}")
+        require_allowed_folder(self._catalog, updates)
         if removals or updates:
             self._catalog.create_namespace(namespace, exist_ok=True)
             self._catalog.set_namespace_properties(namespace, {**updates, **dict.fromkeys(removals)})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deltalakedb.iceberg.catalog import IcebergCatalog, LoadedTable
 from deltalakedb.iceberg.delta.delta_plan import DeltaPlans
 from deltalakedb.iceberg.planning.service import PlanService
+from deltalakedb.rights import Right
 from deltalakedb.serve.iceberg.call import Call, Reply, text_of
 from deltalakedb.serve.iceberg.endpoints import TABLE, Endpoint
 from deltalakedb.serve.iceberg.explaining import reading, require_table
@@ -23,10 +24,10 @@ class PlanEndpoints:
 
     def endpoints(self) -> Sequence[Endpoint]:
         return [
-            Endpoint("POST", f"{TABLE}/plan", self.plan, "table"),
-            Endpoint("GET", f"{TABLE}/plan/{{plan-id}}", self.fetch, "table"),
-            Endpoint("DELETE", f"{TABLE}/plan/{{plan-id}}", self.cancel, "table"),
-            Endpoint("POST", f"{TABLE}/tasks", self.tasks, "table"),
+            Endpoint("POST", f"{TABLE}/plan", self.plan, "table", right=Right.READ),
+            Endpoint("GET", f"{TABLE}/plan/{{plan-id}}", self.fetch, "table", right=Right.READ),
+            Endpoint("DELETE", f"{TABLE}/plan/{{plan-id}}", self.cancel, "table", right=Right.READ),
+            Endpoint("POST", f"{TABLE}/tasks", self.tasks, "table", right=Right.READ),
         ]
 
     def plan(self, call: Call) -> Reply:
@@ -38,13 +39,16 @@ class PlanEndpoints:
 
     def fetch(self, call: Call) -> Reply:
         table, plan_id = self._load(call), call.path["plan-id"]
+        self._plans.require_of(table.table_id, plan_id)
         if table.delta is not None:
             return Reply(200, self._delta_plans.fetch(table.delta, plan_id))
         return Reply(200, self._plans.fetch(plan_id))
 
     def cancel(self, call: Call) -> Reply:
-        require_table(self._service, name_in_path(call))
-        self._plans.cancel(call.path["plan-id"])
+        name, plan_id = name_in_path(call), call.path["plan-id"]
+        require_table(self._service, name)
+        self._plans.require_of(self._service.table_id(name), plan_id)
+        self._plans.cancel(plan_id)
         return Reply()
 
     def tasks(self, call: Call) -> Reply:

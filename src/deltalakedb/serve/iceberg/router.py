@@ -33,6 +33,7 @@ from deltalakedb.serve.iceberg.storage_settings import StorageSettings
 from deltalakedb.serve.iceberg.tables import TableEndpoints
 from deltalakedb.serve.iceberg.tokens import TokenEndpoint
 from deltalakedb.serve.iceberg.views import ViewEndpoints
+from deltalakedb.serve.rights import Door
 from deltalakedb.serve.workers import Workers
 from deltalakedb.store.names import TableName
 
@@ -56,6 +57,7 @@ class IcebergRouter:
 
     def __init__(self, catalog: Catalog, workers: Workers, tokens: TokenEndpoint) -> None:
         self._workers = workers
+        self._door = Door(catalog.rights)
         self._tokens = tokens
         self._service = IcebergCatalog(catalog)
         self._tables = TableReplies(StorageSettings())
@@ -67,7 +69,7 @@ class IcebergRouter:
             *ViewEndpoints(catalog, self._service).endpoints(),
         ]
         self._configuration = Configuration(catalog, [str(endpoint) for endpoint in endpoints])
-        self._routes = Routes([Endpoint("GET", "/v1/config", self._configuration.read), *endpoints])
+        self._routes = Routes([Endpoint("GET", "/v1/config", self._configuration.read, right=None), *endpoints])
         self._stopped = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="deltalakedb-iceberg-sweep", daemon=True)
 
@@ -126,7 +128,7 @@ class IcebergRouter:
         call = Call(match.values, dict(request.query_params.items()), dict(request.headers), parse_body(data))
         keyed = KeyedCall.of(call, f"{request.method} {raw_path.decode()}", data) if endpoint.changes else None
         if keyed is None:
-            return await self._run(request, match, lambda: _handle(endpoint, call))
+            return await self._run(request, match, lambda: self._handle(endpoint, call))
         deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
         pause = 0.02
         while True:
@@ -143,9 +145,18 @@ class IcebergRouter:
             pause = min(pause * 2, 1.0)
 
     def _replay(self, keyed: KeyedCall, call: Call, endpoint: Endpoint) -> Reply | None:
-        return self._replays.run(
-            keyed, call, lambda it: _handle(endpoint, it), is_commit=endpoint.is_commit, noun=endpoint.kind
-        )
+        with self._door.admitted(endpoint.right):  # also for a repeat, which loads the table that was changed
+            return self._replays.run(
+                keyed, call, lambda it: self._handle(endpoint, it), is_commit=endpoint.is_commit, noun=endpoint.kind
+            )
+
+    def _handle(self, endpoint: Endpoint, call: Call) -> Reply:
+        """Run an endpoint with the rights of the caller; an error becomes its answer."""
+        try:
+            with self._door.admitted(endpoint.right):
+                return endpoint.answer(call)
+        except Exception as error:
+            return _refused(answer_of(error, endpoint.kind))
 
     def _load(self, call: Call, name: TableName, noun: str) -> Reply:
         """The present state of a table or view, for the repeat of a request that changed it."""
@@ -171,14 +182,6 @@ def refuse_unproven(why: BaseException | str) -> Response:
     if isinstance(why, BaseException):
         return _to_response(_refused(answer_of(why, "other")))
     return _to_response(_refused(ErrorAnswer(401, "NotAuthorizedException", why)))
-
-
-def _handle(endpoint: Endpoint, call: Call) -> Reply:
-    """Run an endpoint; an error becomes its answer."""
-    try:
-        return endpoint.answer(call)
-    except Exception as error:
-        return _refused(answer_of(error, endpoint.kind))
 
 
 def _refused(answer: ErrorAnswer) -> Reply:

@@ -9,6 +9,7 @@ from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.iceberg.catalog import IcebergCatalog
 from deltalakedb.iceberg.delta.delta_tables import refuse_to_duckdb
 from deltalakedb.iceberg.statements import TableChange
+from deltalakedb.rights import Right
 from deltalakedb.serve.iceberg.call import Call, JsonObject, Reply, flag_of, objects_of, query_flag, text_of
 from deltalakedb.serve.iceberg.endpoints import NAMESPACE, ROOT, TABLE, Endpoint
 from deltalakedb.serve.iceberg.errors import bad_request
@@ -37,18 +38,26 @@ class TableEndpoints:
 
     def endpoints(self) -> Sequence[Endpoint]:
         return [
-            Endpoint("GET", f"{NAMESPACE}/tables", self.list, "table"),
-            Endpoint("POST", f"{NAMESPACE}/tables", self.create, "table", changes=True),
-            Endpoint("GET", TABLE, self.load, "table"),
-            Endpoint("HEAD", TABLE, self.exists, "table"),
-            Endpoint("POST", TABLE, self.commit, "table", changes=True, is_commit=True),
-            Endpoint("POST", f"{ROOT}/transactions/commit", self.commit_all, "table", changes=True, is_commit=True),
-            Endpoint("DELETE", TABLE, self.drop, "table", changes=True),
-            Endpoint("POST", f"{ROOT}/tables/rename", self.rename, "table", changes=True),
-            Endpoint("POST", f"{NAMESPACE}/register", self.register, "table", changes=True),
-            Endpoint("POST", f"{TABLE}/unregister", self.unregister, "table", changes=True),
-            Endpoint("POST", f"{TABLE}/metrics", self.report_metrics, "table"),
-            Endpoint("GET", f"{TABLE}/credentials", self.credentials, "table"),
+            Endpoint("GET", f"{NAMESPACE}/tables", self.list, "table", right=Right.DISCOVER),
+            Endpoint("POST", f"{NAMESPACE}/tables", self.create, "table", right=Right.CREATE, changes=True),
+            Endpoint("GET", TABLE, self.load, "table", right=Right.READ),
+            Endpoint("HEAD", TABLE, self.exists, "table", right=Right.DISCOVER),
+            Endpoint("POST", TABLE, self.commit, "table", right=Right.WRITE, changes=True, is_commit=True),
+            Endpoint(
+                "POST",
+                f"{ROOT}/transactions/commit",
+                self.commit_all,
+                "table",
+                right=Right.WRITE,
+                changes=True,
+                is_commit=True,
+            ),
+            Endpoint("DELETE", TABLE, self.drop, "table", right=Right.MANAGE, changes=True),
+            Endpoint("POST", f"{ROOT}/tables/rename", self.rename, "table", right=Right.MANAGE, changes=True),
+            Endpoint("POST", f"{NAMESPACE}/register", self.register, "table", right=Right.CREATE, changes=True),
+            Endpoint("POST", f"{TABLE}/unregister", self.unregister, "table", right=Right.MANAGE, changes=True),
+            Endpoint("POST", f"{TABLE}/metrics", self.report_metrics, "table", right=Right.READ),
+            Endpoint("GET", f"{TABLE}/credentials", self.credentials, "table", right=Right.READ),
         ]
 
     def list(self, call: Call) -> Reply:

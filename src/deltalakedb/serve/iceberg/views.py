@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from deltalakedb.catalog.catalog import Catalog
 from deltalakedb.exceptions import TableNotFoundError
 from deltalakedb.iceberg.catalog import IcebergCatalog
+from deltalakedb.rights import Right
 from deltalakedb.serve.iceberg.call import Call, Reply, objects_of, text_of
 from deltalakedb.serve.iceberg.endpoints import NAMESPACE, ROOT, VIEW, Endpoint
 from deltalakedb.serve.iceberg.errors import bad_request
@@ -31,14 +32,14 @@ class ViewEndpoints:
 
     def endpoints(self) -> Sequence[Endpoint]:
         return [
-            Endpoint("GET", f"{NAMESPACE}/views", self.list, "view"),
-            Endpoint("POST", f"{NAMESPACE}/views", self.create, "view", changes=True),
-            Endpoint("GET", VIEW, self.load, "view"),
-            Endpoint("HEAD", VIEW, self.exists, "view"),
-            Endpoint("POST", VIEW, self.replace, "view", changes=True),
-            Endpoint("DELETE", VIEW, self.drop, "view", changes=True),
-            Endpoint("POST", f"{ROOT}/views/rename", self.rename, "view", changes=True),
-            Endpoint("POST", f"{NAMESPACE}/register-view", self.register, "view", changes=True),
+            Endpoint("GET", f"{NAMESPACE}/views", self.list, "view", right=Right.DISCOVER),
+            Endpoint("POST", f"{NAMESPACE}/views", self.create, "view", right=Right.CREATE, changes=True),
+            Endpoint("GET", VIEW, self.load, "view", right=Right.READ),
+            Endpoint("HEAD", VIEW, self.exists, "view", right=Right.DISCOVER),
+            Endpoint("POST", VIEW, self.replace, "view", right=Right.WRITE, changes=True),
+            Endpoint("DELETE", VIEW, self.drop, "view", right=Right.MANAGE, changes=True),
+            Endpoint("POST", f"{ROOT}/views/rename", self.rename, "view", right=Right.MANAGE, changes=True),
+            Endpoint("POST", f"{NAMESPACE}/register-view", self.register, "view", right=Right.CREATE, changes=True),
         ]
 
     def list(self, call: Call) -> Reply:

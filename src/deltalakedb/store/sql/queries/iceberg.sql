@@ -22,6 +22,7 @@ where table_id = :table_id and snapshot_id = :snapshot_id and removed_version = 
 -- The metadata files of all kept versions of an Iceberg table or view, oldest first.
 select metadata_location from dl_iceberg_versions where table_id = :table_id order by version;
 
--- name: select_names_of_modes
--- The tables of a namespace with their modes.
-select name, mode from dl_tables where namespace_key = :namespace_key and until_ms = 9223372036854775807 order by name_key;
+-- name: select_tables_in
+-- The tables and views directly in a namespace.
+select table_id, table_uuid, namespace, name, location, mode, state, properties, files_owner from dl_tables
+where namespace_key = :namespace_key and until_ms = 9223372036854775807 order by name_key;
