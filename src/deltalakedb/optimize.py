@@ -92,7 +92,13 @@ class TableOptimizer:
         from deltalakedb.operations.optimize import optimize
 
         full_request = request if progress is None else replace(request, progress=progress)
-        return optimize(lambda verb: self.table._run(verb, commit_properties, post_commithook_properties), full_request)
+        version = self.table.version()
+        metrics = optimize(
+            lambda verb: self.table._run(verb, commit_properties, post_commithook_properties), full_request
+        )
+        if self.table.version() == version:
+            self.table.update_incremental()  # also if there was nothing to do, as in `deltalake`
+        return metrics
 
 
 def _to_request(

@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
 
 from deltalakedb.data.decimal_types import digits_of, keep_digits
+from deltalakedb.data.lists import compare_with_list, series_of, sort_list
 from deltalakedb.data.literal_types import type_literals
 from deltalakedb.data.moments import (
     bin_moment,
@@ -107,8 +108,8 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
             continue
         if isinstance(node, exp.Cast):
             _cast(node, kind_of)
-        elif isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any) and not is_rule:
-            _put(node, _is_in_list(node))
+        elif isinstance(node, _COMPARED) and not is_rule:
+            _put(node, compare_with_list(node))
         elif isinstance(node, exp.Like | exp.ILike):
             _escape_pattern(node)
         elif isinstance(node, _WITH_PATTERNS):
@@ -153,14 +154,6 @@ def translate_values(root: Node, kind_of: KindOf, *, is_rule: bool = False) -> N
             _put(node, part_of(node))
         elif isinstance(node, exp.Anonymous):
             _put(node, translate_function(node))
-
-
-def _is_in_list(node: Node) -> Node:
-    """`'a' = any(tags)`; of a list that is null it is null."""
-    values = node.expression.this
-    if isinstance(values, exp.Query | exp.Subquery | exp.Tuple):
-        return node
-    return _call("LIST_CONTAINS", values, node.this)
 
 
 def _put(node: Node, made: Node) -> None:
@@ -242,7 +235,7 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
     exp.ArrayToString: lambda node: _call("DL_ARRAY_TO_STRING", *node.iter_expressions()),
     exp.ArraysZip: lambda node: _call("DL_ARRAYS_ZIP", *node.expressions),
     exp.DotProduct: lambda node: _call("INNER_PRODUCT", *node.iter_expressions()),
-    exp.GenerateSeries: lambda node: _series(node),
+    exp.GenerateSeries: lambda node: series_of(node),
     exp.ArraySum: lambda node: _call("DL_ARRAY_SUM", node.this),
     exp.Split: lambda node: _call("DL_STRING_TO_ARRAY", *node.iter_expressions()),
     exp.ArrayRemove: lambda node: _call("DL_ARRAY_REMOVE", node.this, node.expression),
@@ -265,6 +258,7 @@ _CLASSES: Final[dict[type, Callable[[Node], Node]]] = {
 }
 """Functions that sqlglot knows, and what DuckDB calls them."""
 _OF_TEXTS: Final = {exp.Upper: "DL_UPPER", exp.Lower: "DL_LOWER", exp.Initcap: "DL_INITCAP"}
+_COMPARED: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 _NAMED: Final = (exp.PropertyEQ, exp.Alias)
 _WITH_PATTERNS: Final = (exp.RegexpReplace, exp.RegexpLike, exp.RegexpILike, exp.RegexpCount, exp.RegexpInstr)
 
@@ -284,13 +278,6 @@ def _log(node: Node) -> Node:
 
 def _split_part(node: Node) -> Node:
     return _call("DL_SPLIT_PART", node.this, node.args["delimiter"], node.args["part_index"])
-
-
-def _series(node: Node) -> Node:
-    """`generate_series` of dates has dates, and is a table where it is read from."""
-    start = node.args["start"]
-    days = isinstance(start, exp.Cast) and start.to.this == exp.DataType.Type.DATE
-    return exp.cast(node.copy(), "date[]", dialect=DuckDB) if days and not isinstance(node.parent, exp.Table) else node
 
 
 def _pad(node: Node) -> Node:
@@ -409,8 +396,7 @@ def translate_function(node: Node) -> Node:
     if name == "APPROX_PERCENTILE_CONT" and len(arguments) > 1:
         return _call("QUANTILE_CONT", exp.cast(arguments[0], "double"), arguments[1])
     if name == "ARRAY_SORT" and arguments:
-        usual = (exp.Literal.string("ASC"), exp.Literal.string("NULLS FIRST"))
-        return _call("LIST_SORT", *arguments, *usual[len(arguments) - 1 :])
+        return sort_list(arguments)
     if name == "TO_HEX":
         return exp.Lower(this=_call("HEX", *arguments))
     if name == "SHA256":

@@ -78,6 +78,9 @@ def commit_text(root: Node, find: FindColumn) -> str:
         folded = fold_constants(root.copy())
         return _write(rewrite_conditions(folded, lambda one: _kind(one, find)), _OR, _Style('"', find))
     except _NotPlainError:
+        for node in list(root.find_all(exp.TimestampTrunc, exp.DateTrunc)):
+            unit = exp.Literal.string(node.args["unit"].name.lower())
+            node.replace(exp.Anonymous(this="date_trunc", expressions=[unit, node.this]))
         return str(root.sql(dialect=DuckDB, normalize_functions="lower"))
 
 
