@@ -48,6 +48,16 @@ TlsKeyOption = Annotated[
 ]
 
 
+WorkersOption = Annotated[
+    int,
+    typer.Option("--workers", metavar="N", min=1, max=64, help="How many processes serve; one only on DuckDB."),
+]
+
+AsWorkerOption = Annotated[
+    bool, typer.Option("--as-worker", hidden=True, help="Serve as one of the processes that --workers starts.")
+]
+
+
 def add_to(app: typer.Typer) -> None:
     command(app, "serve", serve)
 
@@ -73,18 +83,13 @@ def serve(
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Write a line to stderr for each request.")] = False,
-    workers: Annotated[
-        int,
-        typer.Option("--workers", metavar="N", min=1, max=64, help="How many processes serve; one only on DuckDB."),
-    ] = 1,
-    as_worker: Annotated[
-        bool, typer.Option("--as-worker", hidden=True, help="Serve as one of the processes that --workers starts.")
-    ] = False,
+    workers: WorkersOption = 1,
+    as_worker: AsWorkerOption = False,
     warehouse: WarehouseOption = None,
     catalog: CatalogOption = None,
 ) -> None:
     """Serve the catalog over HTTP until SIGINT or SIGTERM; running commits are finished first."""
-    from deltalakedb.catalog.catalog import connect, locate_catalog
+    from deltalakedb.catalog.catalog import locate_catalog
     from deltalakedb.serve.processes import end_with_parent
     from deltalakedb.serve.server import Endpoint
 
@@ -95,10 +100,7 @@ def serve(
     if tls is None and host not in LOOPBACK:
         output.warn(f"{host} can be reached by others, and without --tls-cert the token is sent unencrypted")
     if workers > 1 and not as_worker:
-        with connect(catalog, warehouse=warehouse) as opened:  # creates or migrates it, before several would
-            shown = str(opened.uri)
-            if opened.store.is_for_one_process:
-                raise typer.BadParameter(f"{shown} is for one process; Postgres and SQLite take several")
+        shown = _prepare_catalog(catalog, warehouse)
         _serve_with(workers, shown, host=host, port=port, is_tls=tls is not None, iceberg=iceberg)
         return
     with (
@@ -119,6 +121,16 @@ def serve(
             output.say("stopping: requests under way are finished")
     if not as_worker:
         output.say("stopped")
+
+
+def _prepare_catalog(catalog: str | None, warehouse: str | None) -> str:
+    """Create or migrate the catalog once, before several processes would; return its address."""
+    from deltalakedb.catalog.catalog import connect
+
+    with connect(catalog, warehouse=warehouse) as opened:
+        if opened.store.is_for_one_process:
+            raise typer.BadParameter(f"{opened.uri} is for one process; Postgres and SQLite take several")
+        return str(opened.uri)
 
 
 def _serve_with(workers: int, catalog: str, *, host: str, port: int, is_tls: bool, iceberg: bool) -> None:
