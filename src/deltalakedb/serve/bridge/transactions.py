@@ -294,7 +294,7 @@ class OpenTransactions:
     def _abort_for(self, txn: str, actor: str, reason: str) -> bool:
         """Abort a transaction in the name of the user who began it."""
         try:
-            with acting_for(Caller(actor)):
+            with acting_for(Caller(actor, proof="endpoint")):
                 self.abort(txn, reason)
         except DeltaError as error:
             logger.warning("transaction %s could not be aborted: %s", to_txn_id(txn), redact(str(error)))
