@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from deltalakedb import DeltaTable, write_deltalake
+from deltalakedb import DeltaTable, connect, write_deltalake
 from deltalakedb.serve.server import Endpoint
 from tests.iceberg.delta.reading import Clients, rows_of
 from tests.iceberg.served import address_of
@@ -108,6 +108,22 @@ def test_a_thousand_versions(clients: Clients, endpoint: Endpoint, tmp_path: Pat
     for version in (0, 1, 2, 60, 61, 62, 500, 999, 1_000):
         for client in ("PyIceberg", "DuckDB"):
             assert len(clients.reads[client]("shop.t", snapshots[version])) == version
+
+
+def test_a_commit_is_seen_at_the_next_request_without_a_mirror(
+    clients: Clients, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with connect(str(endpoint.catalog.uri), str(tmp_path / "lake"), mirror_mode="off") as catalog:
+        catalog.create_namespace("shop")
+        for count in range(1, 6):
+            with catalog.begin() as tx:
+                tx.write("shop.t", numbers(count), mode="append")
+            for client, read in clients.reads.items():
+                assert read("shop.t", None) == rows_of(numbers(*range(1, count + 1))), client
+        catalog.table("shop.t").delete("id < 5")
+        for client, read in clients.reads.items():
+            assert read("shop.t", None) == rows_of(numbers(5)), client
+        assert not list((tmp_path / "lake").rglob("_delta_log/*.json"))
 
 
 def test_a_table_that_others_write_is_followed(clients: Clients, endpoint: Endpoint, tmp_path: Path) -> None:
