@@ -115,7 +115,7 @@ class DeltaTables:
     def _checked_version(self, conn: Connection, row: TableRow, history: TableHistory) -> int:
         """The version whose files, and those of versions before it, were looked at; -1 if there is none.
 
-        Versions that other writers replaced since were not: `dl resolve` gives these other commit times, and no lists.
+        Versions that `dl mirror resolve` replaced since were not: they have other commit times, and no lists.
         """
         version, committed_at_ms = self._checked.get(row.table_id, (-1, -1))
         then = next((item for item in reversed(history.snapshots) if item.version <= version), None)
