@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,10 +18,11 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.rights import Right
 from deltalakedb.runtime.caller import Caller
+from deltalakedb.serve import LocalEndpoint
 from deltalakedb.serve.app import create_app
 from deltalakedb.serve.iceberg.endpoints import Endpoint
 from tests.fixtures.doors import DoorAnswer, Doors
-from tests.serve.wire import append, first_commit
+from tests.serve.wire import append, ask, first_commit
 
 ANN = Caller("ann", frozenset({"analysts"}))
 BOB = Caller("bob")
@@ -410,3 +412,47 @@ def test_without_rights_everybody_may_do_everything(target: str, tmp_path: Path)
             assert doors.bridge(BOB, "DELETE", "/name", {"name": "sales.orders"}).status == 200
         finally:
             doors.close()
+
+
+MODEL_TABLES = {"a.t": ("a",), "a.u": ("a",), "a.b.t": ("a.b", "a"), "c.t": ("c",)}
+"""Tables with the namespaces around them."""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_random_grants_show_exactly_what_a_model_says(doors: Doors, catalog: Catalog, seed: int) -> None:
+    random = Random(seed)
+    for name in MODEL_TABLES:
+        catalog.create_table(name, "id long")
+    objects = [f"table:{name}" for name in MODEL_TABLES] + ["namespace:a", "namespace:a.b", "namespace:c", "catalog"]
+    granted: set[tuple[str, str]] = set()
+    for _ in range(12):
+        on, to = random.choice(objects), random.choice(["user:ann", "group:analysts"])
+        if (on, to) in granted:
+            catalog.revoke("read", on=on, to=to)
+        else:
+            catalog.grant("read", on=on, to=to)
+        granted ^= {(on, to)}
+        held = {place for place, _ in granted}
+        expected = {
+            name
+            for name, around in MODEL_TABLES.items()
+            if {"catalog", f"table:{name}", *(f"namespace:{outer}" for outer in around)} & held
+        }
+        listed = [doors.bridge(ANN, "GET", "/names", {"namespace": namespace}).json for namespace in ("a", "a.b", "c")]
+        assert {name for names in listed for name in names} == expected, granted
+        found = {name for name in MODEL_TABLES if doors.bridge(ANN, "GET", "/name", {"name": name}).status == 200}
+        assert found == expected, granted
+
+
+def test_the_owner_of_a_named_token_may_do_what_was_granted(target: str, tmp_path: Path) -> None:
+    settings = {"warehouse": str(tmp_path / "lake"), "mirror_mode": "off", "rights_mode": "on"}
+    with LocalEndpoint(target, **settings) as endpoint:
+        catalog = endpoint.catalog
+        catalog.create_table("sales.orders", "id long")
+        secret = catalog.create_token("nightly", "ann", ["analysts"]).secret
+        asked = {"name": "sales.orders"}
+        assert ask(endpoint.url, secret, "GET", "/name", asked).status == 404
+        assert ask(endpoint.url, endpoint.token, "GET", "/name", asked).status == 200
+        catalog.grant("read", on="sales.orders", to="group:analysts")
+        assert ask(endpoint.url, secret, "GET", "/name", asked).status == 200
+        assert ask(endpoint.url, secret, "DELETE", "/name", asked).status == 403
