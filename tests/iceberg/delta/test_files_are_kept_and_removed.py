@@ -162,12 +162,12 @@ def test_lists_are_not_made_from_manifests_that_were_forgotten(table: Catalog, m
     commit(table, add(1))
     load(table)
     commit(table, add(2))
-    write = GeneratedFiles.sync
+    table_id, write = row_of(table).table_id, GeneratedFiles.sync
 
     def forget_and_sync(files: GeneratedFiles) -> None:
         monkeypatch.undo()
         with table.store.write() as conn:
-            forget_all_lists(conn, row_of(table).table_id)
+            forget_all_lists(conn, table_id)
         write(files)
 
     monkeypatch.setattr(GeneratedFiles, "sync", forget_and_sync)
