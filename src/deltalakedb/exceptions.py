@@ -69,10 +69,10 @@ CREDENTIAL_WORDS = (
 
 CREDENTIAL_TAIL = r"(?:[_\-.]?(?:id|key))?"
 AWS_KEY_ID = r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
-_SECRET_KEY = rf"[\w.\-]*(?:{CREDENTIAL_WORDS}|signature|(?<![a-z])sig){CREDENTIAL_TAIL}"
+# No rule begins with a repetition, so that the time that it takes is proportional to the length of the text.
+_SECRET_KEY = rf"(?:{CREDENTIAL_WORDS}|signature|(?<![a-z])sig){CREDENTIAL_TAIL}"
 # Over-masking is harmless, leaking is not: an unquoted value ends at white space, a URL's password at its last "@".
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"([A-Za-z][\w+.\-]*://[^\s/@:?#]*):\S*@"), rf"\1:{_MASK}@"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w\-.~+/=]{8,}"), rf"\1 {_MASK}"),
     (
         re.compile(
@@ -89,9 +89,34 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 def redact(text: str) -> str:
     """Mask passwords, keys and tokens in DSNs, URLs, headers and key=value pairs."""
+    if "://" in text:
+        text = _WORD.sub(_mask_password, text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return text
+
+
+_WORD = re.compile(r"\S+")
+_USER = re.compile(r"[\w+.\-]://[^\s/@:?#]*:")
+
+
+def _mask_password(match: re.Match[str]) -> str:
+    """Mask the password of a URL, from the first colon after `://` to the last `@` of the word."""
+    word = match.group()
+    end = word.rfind("@")
+    user = _USER.search(word, 0, end) if end >= 0 else None
+    return word if user is None else f"{word[: user.end() - 1]}:{_MASK}{word[end:]}"
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def escape_controls(text: str) -> str:
+    """Write control characters as \\x1b: what others named must not move the cursor, or begin a line, in a log.
+
+    Line feeds and tabs stay, because tracebacks have them.
+    """
+    return _CONTROLS.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 class DeltaError(Exception):

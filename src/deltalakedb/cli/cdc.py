@@ -250,7 +250,7 @@ def _warnings_to_stderr() -> Iterator[None]:
         logging.getLogger("py4j").removeHandler(null_handler)
 
 
-class _Redacted(logging.Formatter):
+class _Redacted(output.LogLines):
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record)).replace("WARNING", "warning", 1).replace("ERROR", "error", 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.catalog.instants import to_epoch_ms, to_iso
-from deltalakedb.exceptions import DeltaError, redact
+from deltalakedb.exceptions import DeltaError, escape_controls, redact
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,14 +33,23 @@ class Settings:
 settings = Settings()
 
 
+class LogLines(logging.Formatter):
+    """Formats a record so that nothing in it can look like another record: control characters are escaped, and only
+    the first line begins at the margin."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        first, *more = escape_controls(super().format(record)).split("\n")
+        return "\n".join([first, *(f"    {line}" for line in more)])
+
+
 def say(text: str) -> None:
     """Print a message to stderr, unless --json is given."""
     if not settings.json:
-        print(redact(text), file=sys.stderr)
+        print(escape_controls(redact(text)), file=sys.stderr)
 
 
 def warn(text: str) -> None:
-    print(f"warning: {redact(text)}", file=sys.stderr)
+    print(f"warning: {escape_controls(redact(text))}", file=sys.stderr)
 
 
 def fail(error: BaseException) -> None:
@@ -47,7 +57,7 @@ def fail(error: BaseException) -> None:
     if settings.debug:
         print(redact("".join(traceback.format_exception(error))), file=sys.stderr, end="")
         return
-    print(f"error: {redact(_one_line(error))}", file=sys.stderr)
+    print(f"error: {escape_controls(redact(_one_line(error)))}", file=sys.stderr)
 
 
 def fail_misused(text: str, command: str) -> None:

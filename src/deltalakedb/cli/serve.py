@@ -207,7 +207,7 @@ def _read_token(path: Path) -> str:
     return text
 
 
-class OneLineFormatter(logging.Formatter):
+class OneLineFormatter(output.LogLines):
     """Escapes what is not printable in a message, so that names that clients send cannot forge lines of the log."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  a method of logging's

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap, BitMap64
 
-from deltalakedb.exceptions import MalformedLogError
+from deltalakedb.exceptions import MalformedLogError, redact
 from deltalakedb.log.protocol.actions import DeletionVector
 from deltalakedb.storage.interface import Storage
 from deltalakedb.storage.location import open_logged
@@ -24,6 +24,8 @@ _VALUES: Final = {char: place for place, char in enumerate(_Z85)}
 _UUID_CHARS: Final = 20
 _KEPT_FILES: Final = 8
 _FORMAT_VERSION: Final = b"\x01"
+MAX_ROWS: Final = 2**28
+"""How many deleted rows of a data file are read at most: they take 2 GiB of memory."""
 
 
 class DeletionVectors:
@@ -35,10 +37,10 @@ class DeletionVectors:
 
     def rows(self, vector: DeletionVector) -> Rows:
         """The numbers of the deleted rows, in order."""
-        rows = decode_bitmap(self.bitmap(vector))
-        if len(rows) != vector.cardinality:
-            raise _malformed(vector, f"it holds {len(rows)} rows, the log says {vector.cardinality}")
-        return rows
+        try:
+            return decode_bitmap(self.bitmap(vector), vector.cardinality)
+        except MalformedLogError as error:
+            raise MalformedLogError(redact(f"table {self._storage.location}: {error}")) from None
 
     def bitmap(self, vector: DeletionVector) -> bytes:
         """The RoaringBitmapArray of a vector, with its magic number."""
@@ -114,7 +116,7 @@ def write_vectors(storage: Storage, rows: Sequence[Rows], folder: str = "") -> t
 
 
 def _malformed(vector: DeletionVector, detail: str) -> MalformedLogError:
-    return MalformedLogError(f"the deletion vector {vector.unique_id} cannot be read: {detail}")
+    return MalformedLogError(f"the deletion vector {vector.unique_id[:200]} cannot be read: {detail}")
 
 
 def decode_z85(text: str) -> bytes:
@@ -122,7 +124,7 @@ def decode_z85(text: str) -> bytes:
     try:
         digits = np.array([_VALUES[char] for char in text], np.uint64).reshape(-1, 5)
     except (KeyError, ValueError) as error:
-        raise MalformedLogError(f"{text[:40]!r} is no Z85 text") from error
+        raise MalformedLogError(f"{text[:40]!r} is no Z85 text, which a deletion vector has") from error
     powers = np.array([85**4, 85**3, 85**2, 85, 1], np.uint64)
     return bytes((digits * powers).sum(axis=1).astype(">u4").tobytes())
 
@@ -140,14 +142,21 @@ Rows: TypeAlias = npt.NDArray[np.uint64]
 _MAGIC: Final = struct.pack("<i", 1681511377)
 
 
-def decode_bitmap(data: bytes) -> Rows:
-    """The row numbers in a RoaringBitmapArray, in order."""
+def decode_bitmap(data: bytes, cardinality: int | None = None, *, source: str = "the log") -> Rows:
+    """The row numbers in a RoaringBitmapArray, in order; MalformedLogError if they are not as many as expected.
+
+    They are counted before they are listed: a few bytes can stand for billions of rows.
+    """
     if data[:4] != _MAGIC:
         raise MalformedLogError(f"a deletion vector begins with {data[:4]!r}, which is no format we know")
     try:
         bitmap = BitMap64.deserialize(data[4:])
     except (ValueError, IndexError) as error:
         raise MalformedLogError(f"a deletion vector's bitmap cannot be read: {error}") from error
+    if cardinality is not None and len(bitmap) != cardinality:
+        raise MalformedLogError(f"a deletion vector holds {len(bitmap)} rows, {source} says {cardinality}")
+    if len(bitmap) > MAX_ROWS:
+        raise MalformedLogError(f"a deletion vector holds {len(bitmap)} rows; at most {MAX_ROWS} are read")
     return np.frombuffer(bitmap.to_array(), np.uint64)
 
 

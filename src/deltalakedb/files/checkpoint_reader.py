@@ -174,6 +174,11 @@ def _not_later(actions: Iterable[_FileAction], later: KeyFilter | None) -> Itera
     return actions if later is None else (action for action in actions if action.key not in later)
 
 
+LONGEST_REASON = 500
+# What columns of other types than the protocol's lead to: their values cannot be taken apart, or are no JSON.
+_UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+
+
 @contextmanager
 def malformed_as(table: str, path: str) -> Iterator[None]:
     """Convert every failure to decode a checkpoint file into a MalformedLogError that names the file."""
@@ -183,8 +188,8 @@ def malformed_as(table: str, path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise MalformedLogError(f"table {redact(table)}: {path} is missing") from error
-    except (pa.ArrowException, MalformedLogError, OSError, ValueError, OverflowError, MemoryError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    except (pa.ArrowException, MalformedLogError, OSError, *_UNEXPECTED) as error:
+        reason = str(error).strip().partition("\n")[0][:LONGEST_REASON] or type(error).__name__
         raise MalformedLogError(f"table {redact(table)}: {path} cannot be read: {redact(reason)}") from error
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_METADATA_BYTES = 512 * 1024 * 1024
+MAX_METADATA_BYTES = 128 * 1024 * 1024
 """Larger metadata files are refused, before and after they are decompressed."""
 
 MAX_PATH_BYTES, MAX_NAME_BYTES = 3_500, 255

@@ -64,6 +64,8 @@ def _load(text: str) -> Any:
     """Parse JSON; ValueError with `deltalake`'s message."""
     try:
         return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply: recursion limit exceeded") from None
     except json.JSONDecodeError as error:
         at_end = error.pos >= len(text.rstrip())
         message = "EOF while parsing a value" if at_end else "expected value"

@@ -85,7 +85,8 @@ class LocalStorage:
     def get_range(self, path: str, start: int, length: int) -> bytes:
         with self._reading(path), open(self._at(path), "rb") as file:  # buffered: one read(2) ends at 2 GiB
             file.seek(start)
-            return file.read(length)
+            # The space for `length` bytes is taken before they are read.
+            return file.read(min(length, max(os.fstat(file.fileno()).st_size - start, 0)))
 
     def open(self, path: str, size: int | None = None) -> pa.NativeFile:
         with self._reading(path):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from deltalakedb.exceptions import ConfigError, MissingFileError, UnknownLocationError, redact
-from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute
+from deltalakedb.exceptions import ConfigError, MalformedLogError, MissingFileError, UnknownLocationError, redact
+from deltalakedb.log.protocol.paths import check_path, decode_path, is_absolute, local_path
 from deltalakedb.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -189,6 +189,9 @@ def open_named(storage: Storage, path: str, size: int | None = None) -> pa.Nativ
     else:
         folder, _, name = path.rpartition("/")
         name = decode_path(name)
+    if storage.is_remote and local_path(path) is not None:
+        # The log of a table in a bucket is written by whoever may write the bucket: they get no files of this machine.
+        raise MalformedLogError(f"table {storage.location} names the file {redact(path)}, which is on a local disk")
     return open_storage(folder or "/", storage.options).open(name, size)
 
 

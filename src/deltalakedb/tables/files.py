@@ -256,6 +256,8 @@ def _nest(members: list[_Column], unknown: pa.Array) -> pa.Array:
     arrays, fields = [], []
     for name, inner in names.items():
         is_leaf = len(inner) == 1 and len(inner[0].path) == 1
+        if not is_leaf and any(len(column.path) == 1 for column in inner):
+            raise MalformedLogError(f"the table's schema has two columns with the name {name!r}")
         array = inner[0].values if is_leaf else _nest([_Column(c.path[1:], c.values) for c in inner], unknown)
         arrays.append(array)
         fields.append(pa.field(name, array.type, inner[0].nullable if is_leaf else True))

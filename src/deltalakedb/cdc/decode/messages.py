@@ -238,9 +238,11 @@ class RowReader:
         old_rows, new_rows = np.flatnonzero(has_old), np.flatnonzero(has_new)
         after_at = starts + 6
         old, after_at[old_rows] = self._walk(buffer, after_at[old_rows])
+        is_delete = tags == DELETE
+        is_cut = (after_at != buffer.ends[places])[is_delete].any()
         after_at[old_rows] += 1  # skip the marker of the new tuple
         new, ends = self._walk(buffer, after_at[new_rows])
-        if (ends != buffer.ends[places[new_rows]]).any():
+        if is_cut or (ends != buffer.ends[places[new_rows]]).any():
             raise CaptureError(f"the source sent rows of {self._table.source} that do not end where their message does")
         unchanged = self._fill(old, old_rows, new, new_rows, len(places))
         self._check_inserts(unchanged, tags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ import pyarrow as pa
 from deltalakedb.cdc.captured_table import CapturedTable
 from deltalakedb.cdc.decode import messages as msg
 from deltalakedb.cdc.decode.messages import Bools, Bytes, Ints, MessageBuffer, Relation, RowReader
-from deltalakedb.exceptions import CaptureError, ValueNotHeld
+from deltalakedb.exceptions import CaptureError, DeltaError, ValueNotHeld
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS: Final = (msg.INSERT, msg.UPDATE, msg.DELETE)
@@ -22,6 +23,12 @@ _IS_KNOWN: Final = np.isin(
     np.arange(256),
     (*_ROWS, msg.TRUNCATE, msg.BEGIN, msg.COMMIT, msg.RELATION, msg.TYPE, msg.ORIGIN, msg.MESSAGE),
 )
+_SHORTEST: Final = np.ones(256, np.int64)
+"""The fewest bytes of each kind of message."""
+_SHORTEST[[msg.BEGIN, msg.COMMIT, msg.TRUNCATE]] = 21, 26, 6
+_SHORTEST[list(_ROWS)] = 8
+_EARLIEST: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+_LATEST: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +116,28 @@ class Decoder:
         self._last_committed_at: int | None = None
 
     def decode(self, batch: pa.BinaryArray) -> Iterator[ChangeRows | RelationChanged | Stopped]:
-        """Decode the next messages of the session."""
+        """Decode the next messages of the session; CaptureError if they are not as Postgres writes them."""
+        try:
+            yield from self._decode(batch)
+        except DeltaError:
+            raise
+        except (struct.error, IndexError, ValueError) as error:
+            raise CaptureError(
+                f"the source sent messages that pgoutput does not have, or that are cut short: {error}"
+            ) from error
+
+    def _decode(self, batch: pa.BinaryArray) -> Iterator[ChangeRows | RelationChanged | Stopped]:
         if not len(batch):
             return
         buffer = MessageBuffer(batch)
+        lengths = buffer.ends - buffer.starts
+        if not lengths.all():
+            raise CaptureError("the source sent a message without any bytes")
         tags = buffer.bytes[buffer.starts]
+        if (lengths < _SHORTEST[tags]).any():
+            raise CaptureError(
+                f"the source sent a message {chr(int(tags[lengths < _SHORTEST[tags]][0]))!r} that is cut short"
+            )
         if not _IS_KNOWN[tags].all():
             tag = chr(int(tags[~_IS_KNOWN[tags]][0]))
             raise CaptureError(f"the source sent a message {tag!r}, which protocol 1 of pgoutput does not have")
@@ -138,6 +162,8 @@ class Decoder:
         starts = buffer.starts[begins]
         lsns = np.concatenate(([self._open.lsn], buffer.int64(starts + 1)))
         committed_at = np.concatenate(([self._open.committed_at], buffer.int64(starts + 9) + msg.EPOCH_MICROS))
+        if ((committed_at < _EARLIEST) | (committed_at > _LATEST)).any():
+            raise CaptureError("the source sent a transaction whose time is not between the years 1 and 9999")
         xids = np.concatenate(([self._open.xid], buffer.uint32(starts + 17)))
         counts = np.cumsum(_IS_CHANGE[tags])
         before = np.concatenate(([-self._open.changes], counts[begins]))

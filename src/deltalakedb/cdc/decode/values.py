@@ -125,7 +125,7 @@ def convert(texts: pa.Array | pa.ChunkedArray, type: DataType, *, where: str) ->
         case PrimitiveType("string"):
             return _cast(texts, pa.string(), type, where)
         case PrimitiveType("binary"):
-            return _convert_bytes(texts)
+            return _convert_bytes(texts, type, where)
         case StructType():
             return _convert_records(texts, type, where)
     texts = texts.view(pa.string()) if pa.types.is_binary(texts.type) else texts
@@ -185,7 +185,7 @@ def _first_refused(texts: pa.Array, cast: Callable[[pa.Array], Any]) -> int:
         middle = (first + last) // 2
         try:
             cast(texts.slice(first, middle - first))
-        except pa.ArrowInvalid:
+        except ValueError:  # ArrowInvalid is one
             last = middle
         else:
             first = middle
@@ -204,15 +204,29 @@ def _not_held(texts: pa.Array, place: int, data_type: DataType, where: str, why:
     )
 
 
-def _convert_bytes(texts: pa.Array) -> pa.Array:
-    r"""Parse bytea, \x and two digits per byte: the digits of all values are parsed as one text."""
+def _convert_bytes(texts: pa.Array, data_type: PrimitiveType, where: str) -> pa.Array:
     whole = pc.fill_null(texts.cast(pa.binary()), b"\\x")
+    try:
+        converted = _parse_bytes(whole)
+    except ValueError:
+        raise _not_held(whole, _first_refused(whole, _parse_bytes), data_type, where) from None
+    return pc.if_else(texts.is_valid(), converted, pa.scalar(None, pa.binary())) if texts.null_count else converted
+
+
+def _parse_bytes(whole: pa.BinaryArray) -> pa.BinaryArray:
+    r"""Parse bytea, \x and two digits per byte: the digits of all values are parsed as one text."""
     _, offsets, data = whole.buffers()
     ends = np.frombuffer(offsets, np.int32, len(whole) + 1, whole.offset * 4)
-    values = b"" if data is None else unhexlify(data[ends[0] : ends[-1]].to_pybytes().replace(b"\\x", b""))
+    text = b"" if data is None else data[ends[0] : ends[-1]].to_pybytes()
+    digits = text.replace(b"\\x", b"")
+    # Each value begins with the only \x that it has, or the offsets below would lie outside of the bytes.
+    if len(text) - len(digits) != 2 * len(whole) or pc.any(pc.invert(pc.starts_with(whole, "\\x"))).as_py():
+        raise ValueError("a value does not begin with \\x")
+    if (np.diff(ends) % 2).any():
+        raise ValueError("a value has an odd number of digits")
+    values = unhexlify(digits)
     halves = (ends - ends[0]) // 2 - np.arange(len(ends), dtype=np.int32)
-    converted = pa.Array.from_buffers(pa.binary(), len(whole), [None, pa.py_buffer(halves), pa.py_buffer(values)])
-    return pc.if_else(texts.is_valid(), converted, pa.scalar(None, pa.binary())) if texts.null_count else converted
+    return pa.Array.from_buffers(pa.binary(), len(whole), [None, pa.py_buffer(halves), pa.py_buffer(values)])
 
 
 def _convert_moments(texts: pa.Array, data_type: PrimitiveType, where: str) -> pa.Array:

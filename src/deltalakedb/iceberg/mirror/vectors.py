@@ -17,6 +17,7 @@ from deltalakedb.exceptions import CannotMirrorError, MalformedLogError, Storage
 from deltalakedb.iceberg.locations import open_file
 from deltalakedb.iceberg.mirror.layouts import missing_file
 from deltalakedb.iceberg.mirror.live_files import LiveFile
+from deltalakedb.iceberg.planning.avro import MAX_FILE_BYTES
 from deltalakedb.iceberg.planning.deletes import DeleteFile
 
 _FRAME: Final = 8
@@ -66,6 +67,8 @@ def _read_vector(path: str, deletes: DeleteFile, options: Mapping[str, str] | No
     where = redact(file["file-path"])
     if file.get("referenced-data-file", path) != path:
         raise MalformedLogError(f"a vector in {where} is of another data file than its manifest says")
+    if not 0 <= int(file["content-size-in-bytes"]) <= MAX_FILE_BYTES or int(file["content-offset"]) < 0:
+        raise MalformedLogError(f"a vector in {where} is said to be at no possible place, or larger than a file may be")
     storage, name = open_file(file["file-path"], options)
     try:
         blob = storage.get_range(name, int(file["content-offset"]), int(file["content-size-in-bytes"]))
@@ -76,7 +79,7 @@ def _read_vector(path: str, deletes: DeleteFile, options: Mapping[str, str] | No
         raise MalformedLogError(f"a vector in {where} is cut short")
     if struct.unpack(">I", blob[-4:])[0] != zlib.crc32(bitmap):
         raise MalformedLogError(f"a vector in {where} is damaged: its checksum differs")
-    rows = decode_bitmap(bitmap)
-    if len(rows) != int(file["record-count"]):
-        raise MalformedLogError(f"a vector in {where} holds {len(rows)} rows, its manifest says {file['record-count']}")
-    return rows
+    try:
+        return decode_bitmap(bitmap, int(file["record-count"]), source="its manifest")
+    except MalformedLogError as error:
+        raise MalformedLogError(f"a vector in {where} cannot be read: {error}") from None

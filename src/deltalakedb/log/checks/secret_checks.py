@@ -37,7 +37,7 @@ _ANY_SECRET: Final = tuple(
     for pattern, what in (
         (AWS_KEY_ID, "an AWS access key"),
         (r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", "a private key"),
-        (r"[A-Za-z][\w+.\-]*://[^\s/@:?#]*:(?!\*+@)[^\s/@]+@", "a URL with a password in it"),
+        (r"[\w+.\-]://[^\s/@:?#]*:(?!\*+@)[^\s/@]+@", "a URL with a password in it"),
         (r"(?i)[?&](?:sig|x-amz-signature)=[^&\s]{8,}", "a signed URL"),
     )
 )

@@ -55,6 +55,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "string": "text",
 }
 _MOST_NAMES: Final = 100
+_SHOWN_CHARS: Final = 500
 _CHAR_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
 _OPERATORS: Final = {
     "=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
@@ -155,23 +156,23 @@ def _groups(filters: Any) -> list[Any]:
     for group in filters:
         if not isinstance(group, list | tuple):
             raise PredicateError(
-                f"filters are tuples (column, operator, value), or lists of them; this is neither: {group!r}"
+                f"filters are tuples (column, operator, value), or lists of them; this is neither: {_show(group)}"
             )
     return list(filters)
 
 
 def _read_filter(item: Any, resolve: Callable[[Sequence[str]], Column]) -> Dnf:
     if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[0], str):
-        raise PredicateError(f"a filter is (column, operator, value); this is none: {item!r}")
+        raise PredicateError(f"a filter is (column, operator, value); this is none: {_show(item)}")
     name, operator, value = item
     op = _OPERATORS.get(" ".join(operator.lower().split())) if isinstance(operator, str) else None
     if op is None:
-        raise PredicateError(f"unknown operator {operator!r} in a filter; these exist: {', '.join(_OPERATORS)}")
+        raise PredicateError(f"unknown operator {_show(operator)} in a filter; these exist: {', '.join(_OPERATORS)}")
     column = _filter_column(name, resolve)
     if op not in ("in", "not in"):
         return _compare_filter(column, op, value)
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise PredicateError(f"the operator {op!r} takes a list of values, not {value!r}")
+        raise PredicateError(f"the operator {op!r} takes a list of values, not {_show(value)}")
     return _list_filter(column, op, list(value))
 
 
@@ -233,6 +234,12 @@ def _value(raw: Any) -> Value | None:
     if isinstance(raw, Decimal) and not raw.is_finite():
         return None
     return raw if isinstance(raw, bool | int | float | Decimal | str | date) else None
+
+
+def _show(value: Any) -> str:
+    """A value as an error shows it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 def _show_filters(filters: Any) -> str:

@@ -225,7 +225,7 @@ class CommitChecker:
                 pass
 
     def _refuse(self, what: str) -> None:
-        raise MalformedLogError(redact(f"{self._where}: the commit {what}"))
+        raise MalformedLogError(redact(f"{self._where}: the commit {what[:1000]}"))
 
 
 def render_commit(actions: Iterable[Action], *, fenced: bool) -> bytes:

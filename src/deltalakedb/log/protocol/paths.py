@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 from deltalakedb.exceptions import MalformedLogError, redact
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):/")
+_SHOWN_CHARS = 1000
 _SEPARATOR = re.compile(r"[/\\]")
 
 
@@ -43,7 +44,7 @@ def check_path(path: str, *, where: str = "") -> None:
         return
     if ".." in _SEPARATOR.split(path) or ".." in _SEPARATOR.split(unquote(path, errors="replace")):
         prefix = f"{where}: " if where else ""
-        raise MalformedLogError(redact(f"{prefix}the path {path} leaves the table's folder"))
+        raise MalformedLogError(redact(f"{prefix}the path {path[:_SHOWN_CHARS]} leaves the table's folder"))
 
 
 def resolve(table_location: str, path: str) -> str:

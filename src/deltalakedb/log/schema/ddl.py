@@ -18,6 +18,8 @@ from deltalakedb.log.schema.types import (
 
 _TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`<>(),:]+)|([<>(),:]))")
 _MAX_PRECISION = 38
+_MAX_DEPTH = 100
+_SHOWN_CHARS = 500
 _PRIMITIVES = {
     "string": "string",
     "varchar": "string",
@@ -54,6 +56,7 @@ class _Parser:
         self._text = text
         self._words: list[tuple[str, bool, int]] = []  # the word, whether it was quoted, and its position
         self._next = 0
+        self._depth = 0
         position, length = 0, len(text.rstrip())
         while position < length:
             match = _TOKEN.match(text, position)
@@ -84,6 +87,14 @@ class _Parser:
         return fields
 
     def _type(self) -> DataType:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._refusal(f"more than {_MAX_DEPTH} types inside each other", self._place())
+        parsed = self._parse_type()
+        self._depth -= 1
+        return parsed
+
+    def _parse_type(self) -> DataType:
         where = self._place()
         name = self._word("a type").lower()
         match name:
@@ -174,7 +185,8 @@ class _Parser:
         return self._words[self._next][2] if self._next < len(self._words) else len(self._text)
 
     def _refusal(self, what: str, where: int) -> InvalidValueError:
+        shown = self._text if len(self._text) <= _SHOWN_CHARS else f"{self._text[:_SHOWN_CHARS]}..."
         return InvalidValueError(
-            f"the schema {self._text!r} has at character {where + 1} {what}; "
+            f"the schema {shown!r} has at character {where + 1} {what}; "
             "write it as `id long not null, day date, amount decimal(10,2)`"
         )

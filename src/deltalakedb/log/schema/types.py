@@ -176,7 +176,7 @@ def parse_schema(schema_string: str) -> StructType:
     try:
         parsed = type_from_value(json.loads(schema_string))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedLogError(f"a schemaString is not a Delta schema: {error!r}") from error
+        raise MalformedLogError(f"a schemaString is not a Delta schema: {repr(error)[:500]}") from error
     if not isinstance(parsed, StructType):
         raise MalformedLogError("a schemaString is not a struct")
     return parsed
@@ -211,9 +211,10 @@ def _field_from_value(value: Any) -> StructField:
     name = value["name"]
     if not isinstance(name, str):
         raise TypeError("a field's name is not a string")
-    return StructField(
-        name, type_from_value(value["type"]), bool(value.get("nullable", True)), value.get("metadata") or {}
-    )
+    metadata = value.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise TypeError(f"the metadata of the field {name!r} is not an object")
+    return StructField(name, type_from_value(value["type"]), bool(value.get("nullable", True)), metadata)
 
 
 def type_to_value(data_type: DataType) -> Any:
@@ -277,7 +278,9 @@ def to_arrow_type(data_type: DataType) -> pa.DataType:
             parts = [pa.field(part, pa.binary(), nullable=False) for part in ("metadata", "value")]
             return pa.struct(parts)
     if data_type.name not in _ARROW:
-        raise DeltaProtocolError(f"the type {data_type.name} is not known; a newer release may know it")
+        raise DeltaProtocolError(
+            f"the type {data_type.name[:100]!r} of a schema is not known; a newer release may know it"
+        )
     return _ARROW[data_type.name]
 
 

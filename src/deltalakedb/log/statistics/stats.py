@@ -134,7 +134,10 @@ def _to_float(raw: Any) -> float | None:
     if isinstance(raw, bool):
         return None
     if isinstance(raw, int | float | Decimal):
-        return float(raw)
+        try:
+            return float(raw)
+        except OverflowError:  # an integer that no double is near
+            return None
     return _SPECIAL.get(raw) if isinstance(raw, str) else None
 
 

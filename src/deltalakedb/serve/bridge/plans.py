@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from math import isfinite
 from typing import Any
 
@@ -252,8 +252,8 @@ def read_filters(filters: Sequence[Mapping[str, Any]], metadata: Metadata) -> Pr
         return Predicate("a condition of Spark", dnf.all_of(_read_tree(tree, resolve, 0) for tree in filters))
     except DeltaError:
         raise
-    except (KeyError, TypeError, ValueError, InvalidOperation) as error:
-        raise ConfigError(f"a filter is no tree of conditions: {error!r}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ConfigError(f"a filter is no tree of conditions: {repr(error)[:500]}") from None
 
 
 def _read_tree(tree: Mapping[str, Any], resolve: Callable[[Sequence[str]], Column], depth: int) -> Dnf:

@@ -402,7 +402,7 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
         raise ConfigError(f"the body of {request.method} {request.url.path} has more than {MAX_JSON} bytes")
     try:
         value = json.loads(text) if text.strip() else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise ConfigError(f"the body of {request.method} {request.url.path} must be a JSON object")
