@@ -108,7 +108,7 @@ def _change(random: Random, root: dict[str, Any], others: Sequence[Any]) -> None
         case 5:
             holder[key] = random.choice(([holder[key]], {"x": holder[key]}, str(holder[key])[:10_000]))
         case _:
-            holder[key] = random.choice(WRONG_VALUES)
+            holder[key] = copy.deepcopy(random.choice(WRONG_VALUES))
 
 
 def damage_text(random: Random, text: str) -> str:
