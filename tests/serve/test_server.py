@@ -25,7 +25,7 @@ import pytest
 from deltalakedb import connect
 from deltalakedb.exceptions import ConfigError, EndpointError
 from deltalakedb.serve import Endpoint, LocalEndpoint
-from deltalakedb.serve.server import Tls
+from deltalakedb.serve.tls import Tls
 from deltalakedb.spark.endpoint import EndpointClient
 from tests.serve.wire import add, append, ask, info, make_table, paths_in, versions
 

@@ -19,7 +19,7 @@ from deltalakedb.exceptions import ConfigError
 from deltalakedb.runtime.signals import ended_by_signal
 
 if TYPE_CHECKING:
-    from deltalakedb.serve.server import Tls
+    from deltalakedb.serve.tls import Tls
 
 PORT = 8787
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -47,6 +47,15 @@ TlsKeyOption = Annotated[
     ),
 ]
 
+
+TlsClientCaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls-client-ca",
+        metavar="FILE",
+        help="CAs (PEM): a client with a certificate of theirs needs no token; its common name is the user.",
+    ),
+]
 
 WorkersOption = Annotated[
     int,
@@ -82,6 +91,7 @@ def serve(
     ] = False,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
+    tls_client_ca: TlsClientCaOption = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="Write a line to stderr for each request.")] = False,
     workers: WorkersOption = 1,
     as_worker: AsWorkerOption = False,
@@ -94,7 +104,7 @@ def serve(
     from deltalakedb.serve.server import Endpoint
 
     _check_options(bridge=bridge, iceberg=iceberg, host=host, token_file=token_file, no_token=no_token)
-    tls = _tls_of(tls_cert, tls_key)
+    tls = _tls_of(tls_cert, tls_key, tls_client_ca)
     settings = locate_catalog(catalog, warehouse=warehouse)[1]
     token = None if no_token else _find_token(token_file, settings.serve_token)
     if tls is None and host not in LOOPBACK:
@@ -161,13 +171,15 @@ def _check_options(*, bridge: bool, iceberg: bool, host: str, token_file: Path |
         )
 
 
-def _tls_of(certificate: Path | None, key: Path | None) -> Tls | None:
-    from deltalakedb.serve.server import Tls
+def _tls_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
+    from deltalakedb.serve.tls import Tls
 
     if certificate is not None:
-        return Tls(str(certificate), str(key) if key else None)
+        return Tls(str(certificate), str(key) if key else None, str(client_ca) if client_ca else None)
     if key is not None:
         raise typer.BadParameter("a key needs its certificate", param_hint="--tls-cert")
+    if client_ca is not None:
+        raise typer.BadParameter("clients show certificates only to a server that has one", param_hint="--tls-cert")
     return None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +20,9 @@ from deltalakedb.serve.requests import address_of, note_caller, request_id_of, u
 SHORTEST_TOKEN = 8
 LONGEST_TOKEN = 16 * 1024
 """In bytes; longer ones are not looked at."""
+
+CLIENT_CERTIFICATE = "client_certificate"
+"""The key of a request's state that holds the certificate which its client has proven to own."""
 
 Prove = Callable[[str], Awaitable[Caller | None]]
 """Finds out whose token one is; None if it proves nothing."""
@@ -97,7 +101,9 @@ class Authenticate:
     async def _prove(self, scope: Scope) -> Caller | None:
         token = _bearer_token(scope)
         if token is None:
-            return None
+            certificate = scope.get("state", {}).get(CLIENT_CERTIFICATE)
+            has_header = any(key == b"authorization" for key, _ in scope["headers"])
+            return None if certificate is None or has_header else caller_of(certificate)
         for prove in self._provers:
             caller = await prove(token)
             if caller is not None:
@@ -113,6 +119,21 @@ async def act(app: ASGIApp, scope: Scope, receive: Receive, send: Send, caller: 
     )
     with acting_for(caller):
         await app(scope, receive, send)
+
+
+def caller_of(certificate: Mapping[str, Any]) -> Caller | None:
+    """The caller of a checked certificate: its common name, else its first alternative name; its units are groups."""
+    subject = [pair for part in certificate.get("subject", ()) for pair in part]
+    others = certificate.get("subjectAltName", ())
+    names = _values(subject, "commonName")
+    names += [name for kind in ("URI", "email", "DNS") for name in _values(others, kind)]
+    if not names:
+        return None
+    return Caller(names[0], frozenset(_values(subject, "organizationalUnitName")), proof="certificate")
+
+
+def _values(pairs: Iterable[tuple[str, str]], kind: str) -> list[str]:
+    return [value for key, value in pairs if key == kind and value]
 
 
 def _bearer_token(scope: Scope) -> str | None:

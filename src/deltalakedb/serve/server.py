@@ -12,7 +12,6 @@ import ssl
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ from deltalakedb.serve.workers import WAIT_SECONDS
 
 try:
     import uvicorn
+
+    from deltalakedb.serve.tls import CertifiedProtocol, Renewal, Tls
 except ModuleNotFoundError:
     raise MissingExtraError("serving", "serve") from None
 
@@ -41,14 +42,6 @@ KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2048
 MAX_HEADER_BYTES = 64 * 1024
 """How large the first line and the headers of a request may be together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """Certificate chain and private key, both PEM files; the key may be in the certificate's file."""
-
-    certificate: str
-    key: str | None = None
 
 
 class Endpoint:
@@ -77,6 +70,7 @@ class Endpoint:
             catalog if isinstance(catalog, Catalog) else _open(catalog, config, "bridge" if bridge else "iceberg")
         )
         self._pid = os.getpid()
+        self._renewal: Renewal | None = None
         self._sockets: list[socket.socket] = []
         """The listening socket, which uvicorn closes, and a second handle of it."""
         try:
@@ -92,6 +86,8 @@ class Endpoint:
                 tls,
                 self.catalog.config,
             )
+            if tls is not None and self._server.config.ssl is not None:
+                self._renewal = Renewal(tls, self._server.config.ssl)
             self._sockets.append(_listen(host, port, shared=shares_port))
             self._sockets.append(self._sockets[0].dup())
             self.host, self.port = self._sockets[0].getsockname()[:2]
@@ -152,6 +148,8 @@ class Endpoint:
 
     def _release(self) -> None:
         _live.discard(self)
+        if self._renewal is not None:
+            self._renewal.stop()
         if self._sockets:
             # A child that was forked a moment ago may still have copies of the handles.
             with contextlib.suppress(OSError):
@@ -235,20 +233,25 @@ def _configure(app: Starlette, tls: Tls | None, settings: Config) -> uvicorn.Ser
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
         limit_concurrency=settings.serve_max_connections,
-        http="h11",  # it bounds the headers
+        http=CertifiedProtocol,  # of h11, which bounds the headers
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         # By default everybody on this machine could claim any address.
         proxy_headers=bool(settings.serve_trusted_proxies),
         forwarded_allow_ips=list(settings.serve_trusted_proxies or ()),
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
+        ssl_ca_certs=tls.client_ca if tls else None,
+        # A client without a certificate may still have a token.
+        ssl_cert_reqs=ssl.CERT_OPTIONAL if tls and tls.client_ca else ssl.CERT_NONE,
     )
     try:
         config.load()
     except (OSError, ssl.SSLError) as error:
         assert tls is not None
+        authority = f" or the clients' CA {tls.client_ca}" if tls.client_ca else ""
         raise ConfigError(
-            f"the certificate {tls.certificate} with the key {tls.key or tls.certificate} cannot be used: {error}"
+            f"the certificate {tls.certificate} with the key {tls.key or tls.certificate}{authority} cannot be used: "
+            f"{error}"
         ) from error
     return uvicorn.Server(config)
 
