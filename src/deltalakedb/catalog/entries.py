@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from deltalakedb.catalog.instants import to_iso
 from deltalakedb.exceptions import TableNotFoundError
-from deltalakedb.rights import current_access
+from deltalakedb.rights import Right, SecuredObject, current_access
 from deltalakedb.store import Connection, registry
 from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName, full_name, name_key, parse_namespace, parse_table_name
+from deltalakedb.store.namespaces import list_namespaces
 from deltalakedb.store.registry import TableRow
 
 _MOST_NAMES = 10
@@ -86,6 +87,15 @@ def last_named(row: Row) -> TableRow:
     """Return a dropped table under its last name, from a row of `select_dropped_tables`."""
     name = parse_table_name(row["table_name"])
     return replace(registry.to_table_row(row), namespace=name.namespace, name=name.name)
+
+
+def dropped_rows(conn: Connection) -> list[tuple[Row, SecuredObject]]:
+    """Return the rows of `select_dropped_tables` that the caller may know of, each with what its rights are on."""
+    rows = conn.all("select_dropped_tables")
+    access = current_access()
+    created_ms = {name_key(found.namespace): found.created_at_ms for found in list_namespaces(conn)} if rows else {}
+    secured = [(row, SecuredObject.of_dropped(last_named(row), row["until_ms"], created_ms)) for row in rows]
+    return [(row, on) for row, on in secured if access.allows(Right.DISCOVER, on)]
 
 
 def require_table(conn: Connection, name: TableName, *, at_ms: int | None = None) -> TableRow:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.catalog.entries import DroppedTable, last_named, within
+from deltalakedb.catalog.entries import DroppedTable, dropped_rows, last_named, within
 from deltalakedb.exceptions import (
     ConfigError,
     DeltaError,
@@ -88,7 +88,7 @@ class CatalogNames(ABC):
     def _require_creatable(self, access: Access, namespace: str, *, exist_ok: bool) -> None:
         """Raise unless the caller may create a namespace, or may see one that exists and is to be kept."""
         with self.store.read(single=True) as conn:
-            existing = namespaces.find_namespace(conn, namespace)
+            existing, rows = namespaces.find_namespace(conn, namespace), namespaces.list_namespaces(conn)
         is_seen = existing is not None and access.sees_namespace(namespace)
         if is_seen and exist_ok:
             return
@@ -96,6 +96,10 @@ class CatalogNames(ABC):
             raise access.refused(f"create the namespace {namespace}")
         if not access.allows(Right.CREATE, SecuredObject.of_namespace(namespace)):
             raise access.refused(f"create the namespace {namespace}")
+        # The creator will manage what is in it: nothing that others manage may be there already.
+        inner = map(SecuredObject.of_namespace, (row.namespace for row in _inside(rows, namespace)))
+        if not all(access.allows(Right.MANAGE, on) for on in inner):
+            raise access.refused(f"create the namespace {namespace} around namespaces that others manage")
 
     def drop_namespace(self, name: str, *, cascade: bool = False, dry_run: bool = False) -> list[str]:
         """Drop a namespace that holds no tables and no namespaces. Tables dropped in it can still be undropped.
@@ -196,10 +200,9 @@ class CatalogNames(ABC):
     def dropped_tables(self, namespace: str | None = None) -> list[DroppedTable]:
         """Return the dropped tables that can be undropped, the last dropped first."""
         with self.store.read() as conn:
-            rows = conn.all("select_dropped_tables")
+            rows = [row for row, _ in dropped_rows(conn)]
             heads = {row["table_id"]: registry.read_head(conn, row["table_id"]) for row in rows}
-        tables = filter(current_access().sees, map(last_named, rows))
-        table_ids = {table.table_id for table in within(list(tables), namespace)}
+        table_ids = {table.table_id for table in within(list(map(last_named, rows)), namespace)}
         return [DroppedTable.of(row, heads[row["table_id"]]) for row in rows if row["table_id"] in table_ids]
 
     def undrop_table(self, name: str, as_: str | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -59,6 +59,8 @@ class SecuredObject:
     kind: ObjectKind
     namespace_key: str = ""
     table_id: int = 0
+    newer: frozenset[str] = frozenset()
+    """The namespaces around a dropped table that were created after the drop: rights on them do not hold on it."""
 
     @classmethod
     def of_namespace(cls, namespace: str) -> SecuredObject:
@@ -68,6 +70,16 @@ class SecuredObject:
     def of_table(cls, table: TableRow) -> SecuredObject:
         """A table or view; it inherits from the namespace that it is in now."""
         return cls("table", name_key(table.namespace), table.table_id)
+
+    @classmethod
+    def of_dropped(cls, table: TableRow, dropped_at_ms: int, created_ms: Mapping[str, int]) -> SecuredObject:
+        """A dropped table under its last name; `created_ms` are the namespaces that exist, and since when.
+
+        Whoever creates a namespace under the name of one that is gone has no right on what was dropped in that one.
+        """
+        on = cls.of_table(table)
+        newer = {key for key in around(on.namespace_key) if created_ms.get(key, 0) > dropped_at_ms}
+        return replace(on, newer=frozenset(newer))
 
     @property
     def key(self) -> ObjectKey:
@@ -80,7 +92,8 @@ class SecuredObject:
             yield self.key
         if self.kind != "catalog":
             for key in around(self.namespace_key):
-                yield ("namespace", key, 0)
+                if key not in self.newer:
+                    yield ("namespace", key, 0)
         yield CATALOG.key
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from deltalakedb.catalog.entries import is_promoted_by_writes, last_named, not_among, not_dropped
+from deltalakedb.catalog.entries import dropped_rows, is_promoted_by_writes, not_among, not_dropped
 from deltalakedb.catalog.storage_options import as_properties
 from deltalakedb.exceptions import DeltaError, redact
 from deltalakedb.log.protocol.actions import Metadata, Protocol
@@ -306,13 +306,13 @@ class Drafts:
         self.catalog.mirror.write_marks()
         with self.catalog.store.read() as conn:
             undropped_ids = {draft.pinned.table_id for draft in self.used if draft.undropped}
-            sees = current_access().sees
-            dropped = (row for row in conn.all("select_dropped_tables") if sees(last_named(row)))
-            rows = [row for row in dropped if row["table_id"] not in undropped_ids]
-            candidates = [row for row in rows if parse_table_name(row["table_name"]).key == name.key]
+            rows = [(row, on) for row, on in dropped_rows(conn) if row["table_id"] not in undropped_ids]
+            candidates = [(row, on) for row, on in rows if parse_table_name(row["table_name"]).key == name.key]
             if not candidates:
-                raise not_dropped((row["table_name"] for row in rows), name)
-            table = to_table_row(candidates[0])
+                raise not_dropped((row["table_name"] for row, _ in rows), name)
+            dropped, secured = candidates[0]
+            current_access().require_object(Right.MANAGE, secured, str(name))
+            table = to_table_row(dropped)
             head = registry.read_head(conn, table.table_id)
             file = conn.one("select_live_file", table_id=table.table_id)
         assert head is not None, "a dropped table keeps its head until it is purged"
@@ -327,8 +327,7 @@ class Drafts:
             is_mirrored=head.mirrored_version >= 0,
             data_file=None if path is None or is_absolute(path) else decode_path(path),
         )
-        current_access().require(Right.MANAGE, table)
-        new_name = new or parse_table_name(candidates[0]["table_name"])
+        new_name = new or parse_table_name(dropped["table_name"])
         self.require_create(new_name)
         row = replace(table, namespace=new_name.namespace, name=new_name.name)
         draft = TableDraft(store, table, snapshot, row, head, options=options, undropped=True)
