@@ -323,29 +323,6 @@ def test_who_creates_a_table_or_a_namespace_manages_it(doors: Doors, catalog: Ca
     assert doors.bridge(BOB, "GET", "/name", {"name": "sales.mine"}).status == 404
 
 
-def test_who_creates_a_namespace_gets_no_right_on_what_others_had_there(doors: Doors, catalog: Catalog) -> None:
-    catalog.create_namespace("lab")
-    catalog.grant("create", on="lab", to="user:ann")
-    catalog.create_table("lab.hr.eu.people", "id long")
-    for answer in (
-        doors.bridge(ANN, "POST", "/namespace", {"namespace": "lab.hr"}),
-        doors.iceberg(ANN, "POST", "/namespaces", body={"namespace": ["lab", "hr"]}),
-    ):
-        assert (answer.status, b"around namespaces that others manage" in answer.body) == (403, True)
-    assert doors.bridge(ANN, "GET", "/name", {"name": "lab.hr.eu.people"}).status == 404
-    # A namespace under the name of one that is gone is another one: its tables that were dropped are not the creator's.
-    catalog.drop_namespace("lab.hr.eu", cascade=True)
-    for namespace in ("lab.hr", "lab.hr.eu"):
-        assert doors.bridge(ANN, "POST", "/namespace", {"namespace": namespace}).status == 200
-    undrop = {"name": "lab.hr.eu.people", "as": "lab.mine"}
-    assert doors.bridge(ANN, "POST", "/undrop", undrop).status == 404
-    catalog.create_table("lab.hr.eu.people", "id long")
-    assert doors.bridge(ANN, "DELETE", "/name", {"name": "lab.hr.eu.people"}).status == 200
-    assert doors.bridge(ANN, "POST", "/undrop", undrop).status == 200
-    assert doors.bridge(ANN, "POST", "/undrop", undrop).status == 404
-    assert [table.full_name for table in catalog.dropped_tables()] == ["lab.hr.eu.people"]
-
-
 def test_a_transaction_over_tables_needs_the_rights_when_it_stages_and_when_it_commits(
     doors: Doors, catalog: Catalog
 ) -> None:

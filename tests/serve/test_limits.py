@@ -81,6 +81,23 @@ def test_a_client_that_sends_nothing_more_is_sent_away(
     assert b" 422 " in answer.splitlines()[0]
 
 
+def test_a_client_that_sends_hardly_anything_is_sent_away(
+    endpoint: LocalEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "READ_SECONDS", 1.0)
+    parts = urlsplit(endpoint.url)
+    with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=0.05) as connection:
+        head = f"POST /bridge/v1/txn HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {endpoint.token}\r\n"
+        connection.sendall(f"{head}Content-Length: 1000000\r\n\r\n{{".encode())
+        answer = b""
+        while not answer:
+            try:
+                answer = connection.recv(65536)
+            except TimeoutError:
+                connection.sendall(b" ")
+    assert b" 422 " in answer.splitlines()[0]
+
+
 def test_headers_without_end_are_refused(endpoint: LocalEndpoint) -> None:
     parts = urlsplit(endpoint.url)
     with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=60) as connection:

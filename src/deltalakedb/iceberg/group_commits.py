@@ -18,7 +18,7 @@ from deltalakedb.exceptions import DeltaError, OutcomeUnknownError, VersionTaken
 from deltalakedb.iceberg import statements
 from deltalakedb.iceberg.statements import Step, TableChange, metadata_file
 from deltalakedb.iceberg.turns import ATTEMPTS, LOST_RACES, Waiter
-from deltalakedb.rights import Right, current_access
+from deltalakedb.rights import Right, acting_with, current_access
 from deltalakedb.runtime.caller import acting_for, current_caller
 from deltalakedb.store.iceberg import committed_version
 from deltalakedb.store.proposals import JoinedTransaction, Outcome
@@ -129,7 +129,7 @@ def _apply_all(requests: Sequence[ChangeRequest], drafts: Drafts, written: Writt
         if any(drafts.mode_of(change.name) != ICEBERG for change in request.changes):
             continue
         try:
-            with written.of_statement():
+            with acting_with(request.access), written.of_statement():
                 _apply(request, drafts, written, joins=has_maker)
         except _GoesAloneError:
             continue

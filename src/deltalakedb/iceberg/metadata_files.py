@@ -18,9 +18,12 @@ from deltalakedb.operations.target import WrittenFiles
 from deltalakedb.runtime.config import Config
 from deltalakedb.runtime.steps import reached
 from deltalakedb.storage.location import Location, canonical_location, parse_location
+from deltalakedb.store.locations import owner_around
 
 if TYPE_CHECKING:
     from deltalakedb.storage.interface import Storage
+    from deltalakedb.store.connection import Store
+    from deltalakedb.store.registry import TableRow
 
 logger = logging.getLogger(__name__)
 
@@ -158,6 +161,26 @@ def is_allowed(canonical: str, config: Config) -> bool:
     """Return whether clients may name a canonical location: it is in the warehouse, or the settings allow it."""
     allowed = [*([config.warehouse] if config.warehouse else []), *(config.serve_iceberg_locations or ())]
     return any(f"{canonical}/".startswith(f"{canonical_location(root).rstrip('/')}/") for root in allowed)
+
+
+def is_own_or_free(
+    folder: str, table: TableRow, store: Store, options: Mapping[str, str] | None, config: Config | None
+) -> bool:
+    """Return whether a folder that a table's metadata names is the table's, or an allowed one that is no other table's.
+
+    A client could have named any file of somebody else.
+    """
+    try:
+        canonical = canonical_location(from_iceberg(folder), options)
+    except DeltaError:
+        return False
+    if ".." in folder.split("/"):
+        return False
+    if f"{canonical}/".startswith(f"{table.location.rstrip('/')}/"):
+        return True
+    with store.read() as conn:
+        owner = owner_around(conn, canonical, now_ms=conn.now_ms())
+    return owner is None and config is not None and is_allowed(canonical, config)
 
 
 def make_folders(location: str) -> None:

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from deltalakedb.exceptions import DeltaError, MissingExtraError, redact
+from deltalakedb.exceptions import MissingExtraError, redact
 from deltalakedb.files.log_folder import LOG_FOLDER
-from deltalakedb.iceberg.locations import from_iceberg, open_file
-from deltalakedb.iceberg.metadata_files import is_allowed
+from deltalakedb.iceberg.locations import open_file
+from deltalakedb.iceberg.metadata_files import is_own_or_free
 from deltalakedb.runtime.steps import reached
-from deltalakedb.storage.location import canonical_location, open_storage
-from deltalakedb.store import locations, registry
+from deltalakedb.storage.location import open_storage
+from deltalakedb.store import registry
 from deltalakedb.store.iceberg import read_iceberg_version
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class IcebergPurge:
 
     def _delete_in(self, folders: Mapping[str, list[str]]) -> None:
         for folder, paths in folders.items():
-            if self._may_delete(folder):
+            if is_own_or_free(folder, self._table, self._store, self._options, self._limits):
                 storage, _ = open_file(paths[0], self._options)
                 storage.delete(*(path.rpartition("/")[2] for path in paths))
             else:
@@ -107,17 +107,3 @@ class IcebergPurge:
                     len(paths),
                     redact(folder),
                 )
-
-    def _may_delete(self, folder: str) -> bool:
-        """Return whether files in a folder may be deleted: a client could have named any file of somebody else."""
-        try:
-            canonical = canonical_location(from_iceberg(folder), self._options)
-        except DeltaError:
-            return False
-        if ".." in folder.split("/"):
-            return False
-        if f"{canonical}/".startswith(f"{self._table.location.rstrip('/')}/"):
-            return True
-        with self._store.read() as conn:
-            owner = locations.owner_around(conn, canonical, now_ms=conn.now_ms())
-        return owner is None and self._limits is not None and is_allowed(canonical, self._limits)

@@ -16,6 +16,9 @@ CHUNK_BYTES = 256 * 1024
 LONGEST_LINE = 256 * 1024 * 1024
 READ_SECONDS = 60.0
 """How long the next piece of a body is waited for."""
+LEAST_RATE = 256 * 1024
+"""The bytes that must arrive in each second that a body is waited for, after the first `READ_SECONDS`: a large body
+holds a worker thread until it is there."""
 
 
 async def body_chunks(request: Request, longest: int) -> Iterator[bytes]:
@@ -50,8 +53,11 @@ async def read_body(request: Request, longest: int) -> bytes | None:
 
 
 async def _in_time(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces of a body; a client that sends nothing for too long is sent away."""
+    """The pieces of a body; a client that sends nothing for too long, or hardly anything, is sent away."""
+    clock = asyncio.get_running_loop().time
+    waited, size = 0.0, 0
     while True:
+        began = clock()
         try:
             async with asyncio.timeout(READ_SECONDS):
                 chunk = await anext(stream, None)
@@ -59,6 +65,13 @@ async def _in_time(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             raise _silent() from None
         if chunk is None:
             return
+        waited += clock() - began
+        size += len(chunk)
+        if waited > READ_SECONDS + size / LEAST_RATE:
+            raise InvalidCommitError(
+                f"{size} bytes of the body arrived in {waited:.0f} seconds, which is too slow; nothing was committed: "
+                "send it again"
+            )
         yield chunk
 
 

@@ -18,7 +18,7 @@ from deltalakedb.log.protocol.codec import from_sql_text
 from deltalakedb.log.protocol.paths import decode_path, is_absolute
 from deltalakedb.log.protocol.proposal import NOTHING_READ
 from deltalakedb.operations.folder import refuse_existing_log, refuse_missing_files
-from deltalakedb.rights import Access, Right, current_access
+from deltalakedb.rights import Access, Right, SecuredObject, current_access
 from deltalakedb.storage.location import canonical_location
 from deltalakedb.store import locations, registry
 from deltalakedb.store.connection import Row
@@ -104,7 +104,7 @@ class Drafts:
         if self._only is None:
             self._is_listed = True
         else:
-            self._absent.update(name.key for name in self._only if name.key not in self._pinned_keys)
+            self._note_absent(*self._only)
         return self._all_rows()
 
     def _all_rows(self) -> list[TableRow]:
@@ -143,9 +143,18 @@ class Drafts:
             if not (draft.is_new or current_access().sees(draft.pinned)):
                 return None  # revoked since the transaction began
             draft.is_named = True
-        elif name.key not in self._pinned_keys:
-            self._absent.add(name.key)
+        else:
+            self._note_absent(name)
         return draft
+
+    def _note_absent(self, *names: TableName) -> None:
+        """Remember free names; not where the caller sees no tables: a conflict would tell of those that come to be."""
+        access = current_access()
+        for name in names:
+            if name.key not in self._pinned_keys and access.allows(
+                Right.DISCOVER, SecuredObject.of_namespace(name.namespace)
+            ):
+                self._absent.add(name.key)
 
     def identify(self, name: TableName, table_id: int) -> bool:
         """Return whether a name belongs to the table with this id; if so, others may rename it from now on."""

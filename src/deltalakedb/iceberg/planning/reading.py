@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import Final, Protocol, TypeVar
@@ -49,6 +49,27 @@ class StoredFiles:
             raise MalformedLogError(
                 f"the table's metadata names {redact(path)}, which cannot be read: {error}"
             ) from error
+
+
+class CheckedFiles:
+    """Reads files in folders that a table may name: a client could have named a file of somebody else."""
+
+    def __init__(self, read: ReadFile, is_allowed: Callable[[str], bool]) -> None:
+        self._read = read
+        self._is_allowed = is_allowed
+        self._folders: dict[str, bool] = {}
+
+    def __call__(self, path: str) -> bytes:
+        self.check(path)
+        return self._read(path)
+
+    def check(self, path: str) -> None:
+        """Raise MalformedLogError for a file that the table may not name, whether it exists or not."""
+        folder = path.rpartition("/")[0]
+        if folder not in self._folders:
+            self._folders[folder] = self._is_allowed(folder)
+        if not self._folders[folder]:
+            raise MalformedLogError(f"the table's metadata names {redact(path)}, which is in no folder of the table")
 
 
 Item = TypeVar("Item")

@@ -21,10 +21,11 @@ from deltalakedb.exceptions import (
     PlanTaskNotFoundError,
     StorageError,
 )
+from deltalakedb.iceberg.metadata_files import is_own_or_free
 from deltalakedb.iceberg.planning.answers import Page, Scan, read_page, tasks_json
 from deltalakedb.iceberg.planning.indexing import index_snapshot
 from deltalakedb.iceberg.planning.plan_rows import INLINE_FILES, TASK_FILES, PlanRows, no_such_plan, task_names
-from deltalakedb.iceberg.planning.reading import StoredFiles
+from deltalakedb.iceberg.planning.reading import CheckedFiles, ReadFile, StoredFiles
 from deltalakedb.iceberg.planning.requests import (
     PlanRequest,
     bind_filter,
@@ -34,11 +35,12 @@ from deltalakedb.iceberg.planning.requests import (
 )
 from deltalakedb.iceberg.planning.schema import TableShape
 from deltalakedb.log.predicates.atoms import TRUE
+from deltalakedb.rights import current_access
 from deltalakedb.store.connection import Connection, Row
 from deltalakedb.store.iceberg_files import SnapshotSize, list_key, snapshot_size
 from deltalakedb.store.iceberg_plan import FileRange, SnapshotPlan
 from deltalakedb.store.names import TableName
-from deltalakedb.store.registry import table_by_id
+from deltalakedb.store.registry import TableRow, table_by_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,18 @@ class PlanService:
             return []
         with self._store.read(single=True) as conn:
             row = table_by_id(conn, table_id)
-        read = StoredFiles(None if row is None else self._catalog.storage_options_of(row))
+        read: ReadFile = StoredFiles(None if row is None else self._catalog.storage_options_of(row))
+        if row is not None and not current_access().is_trusted:
+            read = self._own_files(row, read)
+            for item in snapshots:
+                if "manifest-list" in item:
+                    read.check(str(item["manifest-list"]))  # also if a plan of others has put it into SQL
         return [_Snapshot(item, index_snapshot(self._store, table_id, shape, item, read)) for item in snapshots]
+
+    def _own_files(self, table: TableRow, read: ReadFile) -> CheckedFiles:
+        """The files that a caller may name who may do only what was granted."""
+        options, config = self._catalog.storage_options_of(table), self._catalog.config
+        return CheckedFiles(read, lambda folder: is_own_or_free(folder, table, self._store, options, config))
 
     def _find(
         self, conn: Connection, scan: Scan, request: PlanRequest, snapshots: Sequence[_Snapshot]

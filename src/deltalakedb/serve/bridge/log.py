@@ -26,7 +26,7 @@ from deltalakedb.log.protocol.codec import to_json
 from deltalakedb.log.protocol.commit import Commit, render_commit
 from deltalakedb.log.protocol.proposal import WHOLE_TABLE, ReadSet
 from deltalakedb.log.protocol.rows import protocol_from_row
-from deltalakedb.rights import current_access
+from deltalakedb.rights import Right, SecuredObject, current_access
 from deltalakedb.runtime.steps import reached
 from deltalakedb.serve.bridge.commits import (
     VACUUM_END,
@@ -98,7 +98,10 @@ class BridgedLog:
         with self._catalog.store.read() as conn:
             held, now_ms = locations.find_location(conn, location), conn.now_ms()
         if held is not None and held.state == locations.RESERVED and held.expires_ms > now_ms:
-            return Place(location, None, parse_table_name(held.table_name), held.table_uuid, held.files_owner)
+            reserved = parse_table_name(held.table_name)
+            # Others must not learn of the reservation, which has the name of a table that is about to be.
+            if current_access().allows(Right.CREATE, SecuredObject.of_namespace(reserved.namespace)):
+                return Place(location, None, reserved, held.table_uuid, held.files_owner)
         inside, name = name_in_warehouse(location, self._catalog.config.warehouse)
         return Place(location, name=name) if inside else None
 

@@ -402,6 +402,8 @@ async def _json_body(request: Request) -> Mapping[str, Any]:
         raise ConfigError(f"the body of {request.method} {request.url.path} has more than {MAX_JSON} bytes")
     try:
         value = json.loads(text) if text.strip() else {}
+        if b"\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
