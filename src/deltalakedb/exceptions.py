@@ -35,7 +35,7 @@ DeltaError
 |   |__ GoneError                  a transaction over HTTP that is over: aborted, timed out or never begun
 |   |__ OutcomeUnknownError        the database went away during the commit and did not come back
 |__ StoreError                     driver error in __cause__
-|   |__ StoreBusyError, SchemaVersionError, NotADatabaseError
+|   |__ StoreBusyError, StoreClosedError, SchemaVersionError, NotADatabaseError
 |__ StorageError                   .what, .uncertain: files on a disk or in an object store; an OSError too
 |   |__ SigningNotSupportedError   a storage without signed URLs
 |__ MirrorError
@@ -366,7 +366,7 @@ class EndpointBusyError(EndpointError):
 class RateLimitError(EndpointBusyError):
     """A caller sends more requests than `serve.rate_limit` allows."""
 
-    def __init__(self, message: str, *, retry_seconds: int) -> None:
+    def __init__(self, message: str, *, retry_seconds: int = 1) -> None:
         self.retry_seconds = retry_seconds
         super().__init__(message)
 

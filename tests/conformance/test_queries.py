@@ -60,7 +60,8 @@ def test_every_query_runs_on_every_engine(store: Store) -> None:
 
 
 def some_value(parameter: str) -> Any:
-    kind = str(arrow_types().get(parameter, pa.int64()))
+    # The one parameter that stands for several, and has the type of another.
+    kind = str(arrow_types().get("grantee" if parameter == "grantee_group" else parameter, pa.int64()))
     return {"string": "x", "binary": b"x", "bool": True, "double": 1.0}.get(kind, 9)
 
 

@@ -229,6 +229,18 @@ def test_without_a_warehouse_a_location_must_be_given(target: str, catalog: Cata
 # -- rename, properties, columns
 
 
+def test_statements_find_a_renamed_table_under_its_new_name(catalog: Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("s.a", pa.table({"id": [1, 2, 3]}))
+    with catalog.begin() as tx:
+        tx.rename_table("s.a", "s.b")
+        table = tx.table("s.b")
+        assert table.name == "s.b"
+        table.delete("id = 1")
+        tx.write("s.b", pa.table({"id": [9]}), mode="append")
+    assert sorted(catalog.table("s.b").to_pyarrow_table()["id"].to_pylist()) == [2, 3, 9]
+
+
 def test_a_rename_is_a_version_so_that_the_files_know_the_name(catalog: Catalog) -> None:
     catalog.create_table("sales.orders", "id long")
     catalog.rename_table("sales.orders", "archive.orders")

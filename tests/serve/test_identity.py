@@ -217,4 +217,4 @@ def test_nobody_writes_lines_of_his_own_into_the_log_of_dl_serve() -> None:
     line, *trace = OneLineFormatter("%(levelname)s %(message)s").format(record).split("\n")
     assert line.isprintable()
     assert line.startswith("WARNING table \\x1b[2J\\n2026")
-    assert (trace[0], trace[-1]) == ("Traceback (most recent call last):", "ValueError: the reason")
+    assert (trace[0].strip(), trace[-1].strip()) == ("Traceback (most recent call last):", "ValueError: the reason")

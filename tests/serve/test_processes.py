@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,9 @@ def test_processes_that_die_again_and_again_end_the_command(serve_process: Serve
     served = serve_process(str(tmp_path / "c.db"), "--workers", "2")
     deadline = time.monotonic() + 60
     while served.process.poll() is None and time.monotonic() < deadline:
-        for pid in children(served.process.pid):
-            os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, FileNotFoundError):  # it has ended, or the command has
+            for pid in children(served.process.pid):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
     code, errors = served.end()
     assert code == 1

@@ -35,9 +35,10 @@ class SqlBacking:
     def __init__(self, catalog: Catalog, row: TableRow, storage_options: Mapping[str, str] | None = None) -> None:
         self.catalog = catalog
         self.given_options = dict(storage_options) if storage_options else None
-        self._use(row)
+        self.use(row)
 
-    def _use(self, row: TableRow) -> None:
+    def use(self, row: TableRow) -> None:
+        """Take a registry row that was read since: the table may have another name."""
         self.row = row
         self.name = row.full_name
         self.reader = SqlTxnLogReader(self.catalog.store, row)
@@ -85,7 +86,7 @@ class SqlBacking:
         if row is None:
             raise TableNotFoundError(f"{self.name} was dropped from the catalog {self.catalog.uri}")
         opened = _open(self.catalog, TableName(row.namespace, row.name))
-        self._use(opened.table)
+        self.use(opened.table)
         return SqlSnapshot.of_open_table(self.catalog.store, opened)
 
     def snapshot(self, version: int) -> SqlSnapshot:

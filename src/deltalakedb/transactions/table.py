@@ -37,7 +37,8 @@ class TransactionTable(DeltaTable):
         if self._draft.dropped:
             raise DeltaError(f"{self._draft.row.full_name} was dropped by this transaction")
         assert isinstance(self._backing, SqlBacking)
-        self._backing.row, self._backing.given_options = self._draft.row, self._draft.options
+        self._backing.use(self._draft.row)
+        self._backing.given_options = self._draft.options
         self._snapshot = self._draft.snapshot()
 
     def _snapshot_at(self, version: int | str | datetime) -> TableSnapshot:
