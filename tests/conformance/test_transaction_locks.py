@@ -129,6 +129,16 @@ def test_a_lock_is_renewed_while_its_transaction_lives(catalog: Catalog) -> None
     locks.release()
 
 
+def test_a_lock_that_another_process_has_released_is_not_renewed(catalog: Catalog) -> None:
+    here, there = (IntentLocks(catalog.store, [row_of(catalog, "t")], "one", lease_seconds=0.6) for _ in range(2))
+    here.take(1)
+    there.go_on()
+    there.release()
+    time.sleep(0.4)  # longer than a renewal
+    assert leases(catalog) == []
+    here.release()
+
+
 def test_a_forgotten_transaction_gives_its_lock_back(catalog: Catalog) -> None:
     tx = catalog.begin(lock=["t"])
     assert leases(catalog) == [tx.txn_id]

@@ -7,11 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from deltalakedb.exceptions import GoneError
 from deltalakedb.log.protocol.codec import to_json, to_sql_text
 from deltalakedb.store.connection import Connection, Row, Store
+from deltalakedb.store.names import full_name
 from deltalakedb.store.snapshot import pin_all
 
 Stage = Literal["open", "committing", "failed"]
+
+PINNED = ("namespace", "name", "mode", "state")
+"""What of a table's registry row a transaction keeps seeing, whatever others do to the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Beginning:
     tables: tuple[str, ...] | None
     """The only tables that it may use; None: all."""
     pins: Mapping[str, Sequence[Any]]
-    """By table id: the version, the count of vacuums, the namespace and the name that the transaction sees."""
+    """By table id: the version, the count of vacuums, and the `PINNED` columns that the transaction sees."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class StagedCall:
 def pins_of(rows: Sequence[Row]) -> dict[str, Sequence[Any]]:
     """The pins of a cut, as `insert_beginning` stores them."""
     return {
-        str(row["table_id"]): [row["current_version"], row["vacuum_count"], row["namespace"], row["name"]]
+        str(row["table_id"]): [row["current_version"], row["vacuum_count"], *(row[column] for column in PINNED)]
         for row in rows
     }
 
@@ -113,15 +118,19 @@ def record_calls(conn: Connection, txn_id: str, number: int, calls: Sequence[Sta
 
 
 def pinned_rows(store: Store, beginning: Beginning) -> list[Row]:
-    """The rows of the transaction's cut, as far as its tables were not dropped since."""
+    """The rows of the transaction's cut, also of tables that were dropped since; GoneError if one was cleaned up."""
+    live = {str(row["table_id"]): row for row in pin_all(store)}
     rows = []
     with store.read() as conn:
-        for row in pin_all(store):
-            pin = beginning.pins.get(str(row["table_id"]))
-            if pin is None:
-                continue
-            version, vacuum_count, namespace, name = pin
-            pinned = dict(row) | {"vacuum_count": vacuum_count, "namespace": namespace, "name": name}
+        for table_id, (version, vacuum_count, *columns) in beginning.pins.items():
+            seen = dict(zip(PINNED, columns, strict=False))  # without the last ones if an older release began it
+            row = live.get(table_id) or conn.one("select_last_head", table_id=int(table_id))
+            if row is None:
+                raise GoneError(
+                    f"the table {full_name(seen['namespace'], seen['name'])}, which the transaction sees, was dropped "
+                    "and cleaned up since; begin another transaction"
+                )
+            pinned = dict(row) | seen | {"vacuum_count": vacuum_count}
             if row["current_version"] != version:
                 version_row = conn.one("select_version", table_id=row["table_id"], version=version)
                 pinned.pop("metadata_id", None)  # metadata and protocol are those of a later version

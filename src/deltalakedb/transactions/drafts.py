@@ -26,7 +26,7 @@ from deltalakedb.store.iceberg import VersionCache
 from deltalakedb.store.locations import Claimant, LocationRow
 from deltalakedb.store.names import TableName, parse_table_name
 from deltalakedb.store.proposals import NEW_TABLE
-from deltalakedb.store.registry import TableRow, to_table_row
+from deltalakedb.store.registry import Head, TableRow, to_table_row
 from deltalakedb.store.snapshot import SqlSnapshot, pin_all, pin_some, to_pinned
 from deltalakedb.transactions.draft import TableDraft
 from deltalakedb.transactions.places import release_places, reserve_place
@@ -209,6 +209,17 @@ class Drafts:
             _promote(self.catalog, draft)
         draft.check_writable()
 
+    def repeat_promotion(self, location: str, version: int) -> None:
+        """Repeat what `make_writable` did in another process: it promoted the table, and moved on to this version."""
+        draft = self.find_at(location)
+        if draft is None or draft.head is None:
+            return
+        with self.catalog.store.read() as conn:
+            head = registry.read_head(conn, draft.pinned.table_id) or draft.head
+            row = conn.one("select_version", table_id=draft.pinned.table_id, version=version)
+        committed_ms = head.last_commit_ms if row is None else row["committed_at_ms"]
+        _move(self.catalog, draft, replace(head, current_version=version, last_commit_ms=committed_ms))
+
     def add(self, draft: TableDraft) -> None:
         self.used.append(draft)
         self._named[draft.row.key] = draft
@@ -365,11 +376,19 @@ def _promote(catalog: Catalog, draft: TableDraft) -> None:
             promotion.version,
             promotion.table.full_name,
         )
-    draft.pinned = replace(draft.pinned, mode="managed")
-    draft.row = replace(draft.row, mode="managed")
     if draft.read == NOTHING_READ and not draft.commits:
         with catalog.store.read(single=True) as conn:
             head = registry.read_head(conn, draft.pinned.table_id)
         assert head is not None, "a promoted table has a head"
+        _move(catalog, draft, head)
+    else:
+        _move(catalog, draft, None)
+
+
+def _move(catalog: Catalog, draft: TableDraft, head: Head | None) -> None:
+    """The table is managed for the transaction from now on, and read at this head, if there is one."""
+    draft.pinned = replace(draft.pinned, mode="managed")
+    draft.row = replace(draft.row, mode="managed")
+    if head is not None:
         draft.head = head
         draft.base = SqlSnapshot(catalog.store, draft.pinned, head.current_version, head.last_commit_ms)

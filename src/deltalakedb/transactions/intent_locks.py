@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from deltalakedb.catalog.entries import require_table
@@ -19,8 +19,9 @@ from deltalakedb.exceptions import DeltaError, StoreError, TableLockedError, red
 from deltalakedb.runtime import forks
 from deltalakedb.runtime.backoff import Backoff
 from deltalakedb.store import Connection, Store
+from deltalakedb.store.connection import Row
 from deltalakedb.store.names import TableName
-from deltalakedb.store.registry import TableRow
+from deltalakedb.store.registry import TableRow, to_table_row
 
 if TYPE_CHECKING:
     from deltalakedb.transactions.transaction import CatalogTransaction
@@ -58,8 +59,15 @@ class IntentLocks:
             if time.monotonic() >= deadline:
                 raise locked_error
             _RETRIES.sleep(attempt)
-        self._renewer = threading.Thread(target=self._renew, name="deltalakedb-intent-locks", daemon=True)
-        self._renewer.start()
+        self._start_renewer()
+
+    def go_on(self) -> None:
+        """Renew the locks that another process took; those that are lost meanwhile are done without."""
+        lost = self._try()
+        if lost is None:
+            self._start_renewer()
+        else:
+            self._say_lost(lost)
 
     def release(self) -> None:
         """Release the locks; if the database is unreachable, they expire."""
@@ -98,28 +106,60 @@ class IntentLocks:
             if row is None or row["holder"] != self._holder:
                 raise _lock_error(table, row["holder"] if row else "", row["until_ms"] - now_ms if row else 0)
 
+    def _extend(self, conn: Connection) -> Iterator[bool]:
+        """Extend the locks; False for one that nobody holds, TableLockedError for another transaction's."""
+        now_ms = conn.now_ms()
+        for table in self._tables:
+            lease = _lease(table)
+            if conn.run("renew_lease", lease=lease, holder=self._holder, until_ms=now_ms + self._lease_ms):
+                yield True
+                continue
+            row = conn.one("select_lease", lease=lease)
+            if row is not None:
+                raise _lock_error(table, row["holder"], row["until_ms"] - now_ms)
+            yield False
+
+    def _start_renewer(self) -> None:
+        self._renewer = threading.Thread(target=self._renew, name="deltalakedb-intent-locks", daemon=True)
+        self._renewer.start()
+
+    def _say_lost(self, error: TableLockedError) -> None:
+        logger.warning("transaction %s has lost an intent lock, its commit may conflict: %s", self._holder, error)
+
     def _renew(self) -> None:
         """Renew the locks at a third of the lease, so that two renewals may fail before a lock is lost."""
         while not self._released.wait(self._lease_ms / 3000):
             try:
                 with self._store.write() as conn:
-                    self._claim(conn)
+                    # Another process may have ended the transaction, and released the locks: these stay free.
+                    if not all(self._extend(conn)):
+                        return
             except TableLockedError as error:
-                logger.warning(
-                    "transaction %s has lost an intent lock, its commit may conflict: %s", self._holder, error
-                )
+                self._say_lost(error)
                 return
             except StoreError as error:
                 logger.warning("an intent lock could not be renewed, it is tried again: %s", redact(str(error)))
 
 
-def take_locks(transaction: CatalogTransaction, names: Sequence[TableName]) -> IntentLocks:
-    """Take the locks of these tables for a transaction; wait for `concurrency.lock_timeout` at most."""
+def take_locks(
+    transaction: CatalogTransaction, names: Sequence[TableName], pinned: Sequence[Row] | None = None
+) -> IntentLocks:
+    """Take the locks of these tables for a transaction; wait for `concurrency.lock_timeout` at most.
+
+    `pinned`: the rows of the cut of a transaction which another process began, and for which it took the locks.
+    """
     catalog = transaction.catalog
-    with catalog.store.read() as conn:
-        rows = [require_table(conn, name) for name in names]
+    if pinned is None:
+        with catalog.store.read() as conn:
+            rows = [require_table(conn, name) for name in names]
+    else:
+        keys = {name.key for name in names}
+        rows = [row for row in map(to_table_row, pinned) if row.key in keys]
     locks = IntentLocks(catalog.store, list({row.table_id: row for row in rows}.values()), transaction.txn_id)
-    locks.take(catalog.config.concurrency_lock_timeout)
+    if pinned is None:
+        locks.take(catalog.config.concurrency_lock_timeout)
+    else:
+        locks.go_on()
     # A transaction that is neither committed nor rolled back must not hold its locks until the process ends.
     weakref.finalize(transaction, locks.release)
     return locks

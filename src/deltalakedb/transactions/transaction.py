@@ -66,9 +66,9 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         token: str | None = None,
         continues: tuple[str, Sequence[Row]] | None = None,  # another process's transaction: its id and its cut
     ) -> None:
-        super().__init__(continues[0] if continues else str(uuid.uuid4()), message)
-        # With the id, another process can find the outcome or prevent the commit: `commit.py: resolve_outcome`.
-        self.token = token or self.txn_id
+        txn_id, pinned = continues or (str(uuid.uuid4()), None)
+        super().__init__(txn_id, message)
+        self.token = token or txn_id  # by it another process finds the outcome, or prevents it: `resolve_outcome`
         self.joined: tuple[JoinedTransaction, ...] = ()  # what the commit commits too (`store/proposals.py`)
         self.outcome: Outcome | None = None  # with the registry rows; also None if there was nothing to commit
         self.catalog = catalog
@@ -78,10 +78,10 @@ class CatalogTransaction(TransactionLife, IcebergAccess):
         self._after_commit: list[Callable[[], None]] = []
         locked = [parse_table_name(name) for name in lock or ()]
         only = None if tables is None else [*map(parse_table_name, tables), *locked]
-        # Lock before pinning the cut, so that the pinned state of locked tables cannot become outdated.
-        self._locks = take_locks(self, locked) if locked else None
+        # Before the cut is pinned, so that the pinned state of locked tables cannot become outdated.
+        self._locks = take_locks(self, locked, pinned) if locked else None
         try:
-            self._drafts = Drafts(catalog, only, continues[1] if continues else None)
+            self._drafts = Drafts(catalog, only, pinned)
         except BaseException:
             if self._locks is not None:
                 self._locks.release()

@@ -220,6 +220,8 @@ class Copies:
                 log.note_read(tx, location)
             case "found", (name,):
                 log.find(name, tx)
+            case "promoted", (location, version):
+                tx.run_statement(lambda drafts, _: drafts.repeat_promotion(location, version))
             case "app", (name, app_id):
                 log.app_version(tx, name, app_id)
             case "plan", (path, version, filters):

@@ -290,18 +290,13 @@ class BridgedLog:
         commit = replace(commit, read=read)
         written = written_for(commit)
         new = None if place.name is None else partial(_new_draft, name=place.name, place=place)
-        tx.run_statement(
-            partial(
-                stage,
-                commit=commit,
-                txn_id=tx.txn_id,
-                location=place.location,
-                version=version,
-                name=place.name,
-                new=new,
-                written=written,
-            )
-        )
+        base = None if draft is None else draft.base
+        add = partial(stage, commit=commit, txn_id=tx.txn_id, location=place.location, version=version)
+        try:
+            tx.run_statement(partial(add, name=place.name, new=new, written=written))
+        finally:
+            if draft is not None and draft.base is not None and draft.base is not base:
+                staged.note("promoted", place.location, draft.base.version)
         text = render_commit([info, *actions] if info else actions, fenced=False)
         earlier = commits[-1][1].modified_ms if commits else 0
         at_ms = modified_ms or max(time.time_ns() // 1_000_000, earlier + 1)

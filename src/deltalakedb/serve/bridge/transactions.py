@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -158,11 +158,11 @@ class OpenTransactions:
         txn_id = to_txn_id(txn)
         with self._store.write(durable=False) as conn:
             standing = rows.standing_of(conn, txn_id)
+            try:
+                self._copies.check(txn, standing, takes_calls=False)
+            except OverError as over:
+                raise self._over(txn, over.error) from None
             rows.see(conn, txn_id)
-        try:
-            self._copies.check(txn, standing, takes_calls=False)
-        except OverError as over:
-            raise self._over(txn, over.error) from None
 
     def commit(self, txn: str, finish: Callable[[CatalogTransaction], None] | None = None) -> Ended:
         """Commit, or return the outcome again. `finish` adds to the commit at the very end."""
@@ -194,10 +194,10 @@ class OpenTransactions:
                 opened.tx.rollback()
             others = resolve_outcome(self._catalog, txn_id)
             if others is not None:  # another endpoint was asked, too
-                return self._end(opened, versions=others)
-            self._end(opened, error=error)
+                return self._end(opened.txn, opened.locations, versions=others)
+            self._end(opened.txn, opened.locations, error=error)
             raise
-        return self._end(opened, versions=versions)
+        return self._end(opened.txn, opened.locations, versions=versions)
 
     def _outcome(self, txn: str) -> Ended:
         """The outcome of a transaction that is over: from memory, or from SQL, where it is final."""
@@ -221,6 +221,11 @@ class OpenTransactions:
         except OverError as over:
             if over.is_foreign:
                 raise over.error from None
+        except (StoreError, OutcomeUnknownError, EndpointBusyError):
+            raise
+        except DeltaError:  # its calls cannot be repeated here; VACUUM deletes its files
+            versions = resolve_outcome(self._catalog, to_txn_id(txn))
+            self._end(txn, (), versions=versions, error=None if versions is not None else _aborted(txn, reason))
         try:
             return self._outcome(txn).versions is None
         except (StoreError, OutcomeUnknownError):
@@ -229,30 +234,35 @@ class OpenTransactions:
             return True
 
     def _abort(self, opened: OpenTransaction, reason: str) -> None:
-        with suppress(OvertakenError, OverError):
+        with suppress(OvertakenError):
             self._copies.catch_up(opened, takes_calls=False)  # so that the files of all calls are deleted
         txn_id = opened.tx.txn_id
         versions = resolve_outcome(self._catalog, txn_id)  # from now on nobody can commit it
         if versions is not None:
             opened.tx.leave()
-            self._end(opened, versions=versions)
+            self._end(opened.txn, opened.locations, versions=versions)
             return
         opened.tx.rollback()
-        self._end(opened, error=GoneError(f"transaction {txn_id} {reason}; nothing of it was committed"))
+        self._end(opened.txn, opened.locations, error=_aborted(opened.txn, reason))
 
     # -- the end
 
     def _end(
-        self, opened: OpenTransaction, versions: dict[str, int] | None = None, error: DeltaError | None = None
+        self,
+        txn: str,
+        locations: Collection[str],
+        versions: dict[str, int] | None = None,
+        error: DeltaError | None = None,
     ) -> Ended:
+        txn_id = to_txn_id(txn)
         # A copy: a raised error keeps its callers' frames alive for as long as it is cached.
-        ended = self._remember(opened.txn, Ended(time.monotonic(), opened.tx.txn_id, versions, copy.copy(error)))
+        ended = self._remember(txn, Ended(time.monotonic(), txn_id, versions, copy.copy(error)))
         try:
             with self._store.write(durable=False) as conn:
-                rows.end(conn, opened.tx.txn_id, None if error is None else f"{type(error).__name__}: {error}")
+                rows.end(conn, txn_id, None if error is None else f"{type(error).__name__}: {error}")
         except StoreError as lost:  # the sweep of any endpoint will do it
-            logger.warning("the end of transaction %s is not recorded yet: %s", opened.tx.txn_id, redact(str(lost)))
-        self._leftovers.remove(opened.txn, opened.locations)
+            logger.warning("the end of transaction %s is not recorded yet: %s", txn_id, redact(str(lost)))
+        self._leftovers.remove(txn, locations)
         return ended
 
     def _remember(self, txn: str, ended: Ended) -> Ended:
@@ -317,6 +327,10 @@ def _gone_error(ended: Ended) -> DeltaError:
         return copy.copy(ended.error)
     how = "is committed" if ended.error is None else f"has failed ({type(ended.error).__name__})"
     return GoneError(f"transaction {ended.txn_id} {how} and takes no more statements; begin another one")
+
+
+def _aborted(txn: str, reason: str) -> GoneError:
+    return GoneError(f"transaction {to_txn_id(txn)} {reason}; nothing of it was committed")
 
 
 def _nothing_committed(txn_id: str, standing: rows.Standing | None) -> GoneError:

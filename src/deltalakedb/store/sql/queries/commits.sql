@@ -205,6 +205,16 @@ from dl_tables t
 join dl_table_heads h on h.table_id = t.table_id
 where t.until_ms = 9223372036854775807;
 
+-- name: select_last_head
+-- The same of one table, also if it was dropped: then with its last name.
+select t.table_id, t.table_uuid, t.namespace, t.name, t.location, t.mode, t.state, t.properties, t.files_owner,
+       h.current_version, h.metadata_version, h.protocol_version, h.mirrored_version, h.base_version, h.last_commit_ms, h.num_files,
+       h.num_records, h.files_without_records, h.size_bytes, h.next_file_id, h.bounds_epoch,
+       h.vacuumed_version, h.vacuum_count
+from dl_tables t
+join dl_table_heads h on h.table_id = t.table_id
+where t.table_id = :table_id and t.from_ms = (select max(n.from_ms) from dl_tables n where n.table_id = :table_id);
+
 -- name: select_version_by_transaction
 -- The newest version, up to a given one, that was committed at or before an instant, by its transaction's time T if it has one.
 select v.version from dl_table_versions v left join dl_transactions x on x.txn_id = v.txn_id
