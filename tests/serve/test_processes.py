@@ -104,6 +104,13 @@ def test_processes_that_die_again_and_again_end_the_command(serve_process: Serve
     assert "server processes ended within 60 seconds, the last one killed by signal 9" in errors
 
 
+def test_two_commands_do_not_share_a_port(serve_process: ServeProcess, tmp_path: Path) -> None:
+    first = serve_process(str(tmp_path / "c.db"), "--workers", "2")
+    port = first.url.rpartition(":")[2]
+    with pytest.raises(AssertionError, match=rf"cannot listen at 127\.0\.0\.1:{port}"):
+        serve_process(str(tmp_path / "d.db"), "--workers", "2", "--port", port)
+
+
 def test_duckdb_takes_one_process(serve_process: ServeProcess, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="is for one process"):
         serve_process(f"deltasql://duckdb/{tmp_path}/c.duckdb", "--workers", "2")

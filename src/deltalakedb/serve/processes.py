@@ -35,6 +35,7 @@ class Processes:
             raise ConfigError(
                 "this system lacks SO_REUSEPORT, without which one process serves a port: use --workers 1"
             )
+        bind(host, port).close()  # other commands of this user could share the port, and serve other catalogs there
         # Holds the port while processes come and go; it never listens, so no connection comes here.
         self._place = bind(host, port, shared=True)
         self.port = self._place.getsockname()[1]
