@@ -117,7 +117,7 @@ class IcebergRouter:
             return _to_response(await self._reply(request, match, raw_path))
         except ClientDisconnect:
             raise
-        except Exception as error:
+        except Exception as error:  # clients parse every answer, so a bug is one in their form, too
             return _to_response(_refused(answer_of(error, kind)))
 
     async def _reply(self, request: Request, match: Match, raw_path: bytes) -> Reply:
@@ -155,7 +155,7 @@ class IcebergRouter:
         try:
             with self._door.admitted(endpoint.right):
                 return endpoint.answer(call)
-        except Exception as error:
+        except Exception as error:  # kept for repeats of the request, like any other answer
             return _refused(answer_of(error, endpoint.kind))
 
     def _load(self, call: Call, name: TableName, noun: str) -> Reply:
